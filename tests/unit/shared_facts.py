@@ -1,4 +1,7 @@
-"""Where the extra facts for tests lie, if they are here at all."""
+"""Where the extra facts for tests lie, if they are here at all.
+
+Import as ``from ansible_collections.dgx_spark.vllm.tests.unit import shared_facts``.
+"""
 
 from __future__ import annotations
 
