@@ -131,7 +131,8 @@ def _object(source: Any, name: str) -> dict[str, Any]:
     if not raw.strip():
         raise CheckpointError(f"{name} is empty; a JSON object was expected")
     try:
-        value = json.loads(raw.decode("utf-8-sig"))
+        # NaN and Infinity, which some configs hold, are not JSON and would not reach the controller.
+        value = json.loads(raw.decode("utf-8-sig"), parse_constant=lambda _name: None)
     except ValueError as error:
         raise CheckpointError(f"{name} is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a deployment lies; ``nodes[0]`` is the head, ``partition`` the layers per stage if not vLLM's own."""
+    """Where a deployment lies; ``nodes[0]`` is the head, ``partition`` the layers per stage if not usual."""
 
     kind: Kind
     nodes: tuple[str, ...]
@@ -133,17 +133,6 @@ def default_node() -> Node:
     )
 
 
-_NODE_KEYS = (
-    "name",
-    "memory_total_bytes",
-    "memory_available_bytes",
-    "bandwidth_gb_s",
-    "fabric_address",
-    "fabric_interface",
-    "rdma_devices",
-)
-
-
 def read_nodes(nodes: Any) -> tuple[Node, ...]:
     """The nodes of a plan. InputError names the figure that makes no sense; other keys are left alone."""
     if isinstance(nodes, str | Mapping) or not isinstance(nodes, Sequence) or not nodes:
@@ -159,8 +148,10 @@ def read_nodes(nodes: Any) -> tuple[Node, ...]:
 
 
 def _read_node(field: str, node: Any) -> Node:
+    if isinstance(node, str):
+        node = {"name": node}
     if not isinstance(node, Mapping):
-        raise InputError(field, f"expected a mapping with a name, got {node!r}")
+        raise InputError(field, f"expected a name or a mapping with a name, got {node!r}")
     usual = default_node()
     name = node.get("name")
     if not isinstance(name, str) or not name.strip():
@@ -203,8 +194,8 @@ def budget(kind: Kind, nodes: Sequence[Node], told: Told) -> Budget:
     """What vLLM may take on ``nodes``.
 
     One node: the launch template's share of its memory. Several: the footprint that is known to load. The
-    user's word replaces either. What is available now is the last word, because vLLM refuses to start when less
-    than utilization x total is free (vllm/v1/worker/utils.py, ``request_memory``, 0.33).
+    user's word replaces either. What is available now is the last word, because vLLM refuses to start when
+    less than utilization x total is free (vllm/v1/worker/utils.py, ``request_memory``, 0.33).
     """
     usual = limits()
     reason, shares, marks = "", [], []
@@ -239,7 +230,7 @@ def budget(kind: Kind, nodes: Sequence[Node], told: Told) -> Budget:
 
 
 def utilization(nodes: Sequence[Node], allowed: Sequence[int]) -> float:
-    """The flag's value that lets vLLM take ``allowed`` bytes on each node: one value for all, so the smallest.
+    """The flag's value that lets vLLM take ``allowed`` bytes on each node: one for all, so the smallest.
 
     Three decimals, rounded up only where that stays below a tenth of a GiB.
     """

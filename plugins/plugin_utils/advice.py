@@ -1,0 +1,200 @@
+# Copyright: dgx_spark.vllm maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a plan says about placement, memory and speed: findings made from numbers, in one voice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .findings import Finding
+from .placement import GIB, Budget, Layout, Node
+
+_FIELD = "field notes"
+_UNSLOTH = "unslothai/unsloth pull request 10280: one 70B FP8 model on one and two Sparks, vLLM, 2026-09"
+_REQUEST = "vLLM 0.33, v1/worker/utils.py, request_memory"
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB with one decimal."""
+    return f"{size / GIB:.1f} GiB"
+
+
+def does_not_fit(layout: Layout, ways: Sequence[str]) -> Finding:
+    """Some node would need more than it may take; ``ways`` are changes that were tried and would fit."""
+    worst = max(range(len(layout.nodes)), key=lambda i: layout.footprints[i] - layout.budget.limit_bytes[i])
+    need, limit = layout.footprints[worst], layout.budget.limit_bytes[worst]
+    return Finding(
+        "error",
+        "memory-does-not-fit",
+        f"{layout.nodes[worst].name} would need {gib(need)} and may take {gib(limit)}:"
+        f" {gib(need - limit)} too much.",
+        f"The limit is {layout.budget.reason}.",
+        "; or ".join(ways)
+        if ways
+        else "Take a smaller model or a smaller quantization of it, or more nodes.",
+        _FIELD,
+    )
+
+
+def near_the_limit(layout: Layout) -> Finding:
+    """A node goes beyond what is known to load without trouble."""
+    index = max(
+        range(len(layout.nodes)), key=lambda i: layout.footprints[i] - layout.budget.comfortable_bytes[i]
+    )
+    return Finding(
+        "warning",
+        "footprint-near-the-limit",
+        f"{layout.nodes[index].name} would hold {gib(layout.footprints[index])}, more than the"
+        f" {gib(layout.budget.comfortable_bytes[index])} that load reliably.",
+        "Loading takes more than the weights for a while; deployments across nodes have died at this size.",
+        "Add a node (vllm_nodes), shorten vllm_context, or take a smaller quantization.",
+        _FIELD,
+    )
+
+
+def pipeline_refused(architecture: str, asked: bool, tensor_sizes: Sequence[int]) -> Finding:
+    """vLLM cannot cut this architecture into stages."""
+    sizes = " or ".join(str(size) for size in tensor_sizes)
+    return Finding(
+        "error",
+        "pipeline-not-supported",
+        f"vLLM cannot run {architecture} in pipeline stages.",
+        "Its class does not carry SupportsPP, so vLLM refuses --pipeline-parallel-size above 1."
+        + (" One node does not hold it." if not asked else ""),
+        f"Set vllm_placement: tensor on {sizes} nodes with a proven fabric, or a quantization for one node."
+        if sizes
+        else "Take a quantization of it that fits one node.",
+        "vLLM 0.33, config/model.py, verify_with_parallel_config",
+    )
+
+
+def tensor_offered(nodes: int, expected: float, now: float) -> Finding:
+    """Tensor parallel would be faster; say what it costs."""
+    return Finding(
+        "note",
+        "tensor-parallel-possible",
+        f"Tensor parallel over the {nodes} nodes would decode a single stream at about"
+        f" {expected:.3g} tokens/s instead of {now:.3g}.",
+        "It reduces over the link in every layer: about twice as fast as a pipeline over proven RoCE, brutal"
+        " on plain Ethernet, and hangs under load have been reported.",
+        "Measure the fabric (dgx_spark.vllm.preflight), then set vllm_placement: tensor.",
+        _UNSLOTH,
+    )
+
+
+def tensor_chosen(nodes: int, measured_fabric: bool) -> Finding:
+    """The user asked for tensor parallel: the trade, once more."""
+    return Finding(
+        "note" if measured_fabric else "warning",
+        "tensor-parallel-needs-the-fabric",
+        f"Tensor parallel over {nodes} nodes reduces over the link in every layer.",
+        "Over RoCE it about doubles a single stream; over plain Ethernet it is slower than one node. Hangs"
+        " under sustained load have been reported at any tensor parallel size across nodes.",
+        "Prove the fabric first (dgx_spark.vllm.preflight); vllm_placement: pipeline is the robust choice.",
+        _UNSLOTH + "; " + _FIELD,
+    )
+
+
+def sustained_load(fits_one_node: bool) -> Finding:
+    """Several nodes are for capacity; heavy load belongs on one."""
+    return Finding(
+        "warning" if fits_one_node else "note",
+        "sustained-load-on-one-node",
+        "Use a deployment across nodes for short and interactive work.",
+        "Under sustained load the message queue between nodes has deadlocked (sample_tokens timed out).",
+        "For high volume run a model that fits one node there"
+        + (", which this one does: set vllm_placement: single." if fits_one_node else "."),
+        _FIELD + "; vllm-project/vllm issues 46611, 50835",
+    )
+
+
+def dense(expected: float, active_bytes: int) -> Finding:
+    """A dense model reads all of itself for every token."""
+    return Finding(
+        "warning" if expected < 20 else "note",
+        "dense-model",
+        f"A dense model: every token reads {active_bytes / 1e9:.3g} GB of weights, so expect about"
+        f" {expected:.3g} tokens/s for one request.",
+        "Decoding is bound by memory bandwidth, and a mixture of experts reads its active experts alone.",
+        "Prefer a mixture-of-experts model of the same quality if there is one, or a 4-bit quantization.",
+        _FIELD,
+    )
+
+
+def few_at_once(concurrency: float, sequences: int, context: int) -> Finding:
+    """Fewer requests of full length fit than may run at once."""
+    return Finding(
+        "note",
+        "few-full-length-requests",
+        f"{concurrency:.1f} requests of {context:,} tokens fit at once, and up to {sequences} may run.",
+        "When the cache is full vLLM preempts a request and computes it again later.",
+        "Nothing to do for shorter requests; else shorten vllm_context or set vllm_kv_cache_dtype: fp8.",
+        "vLLM 0.33, v1/core/sched/scheduler.py",
+    )
+
+
+def context_can_grow(context: int, largest: int, native: int | None) -> Finding:
+    """There is room for a longer context."""
+    whole = " (all the model was trained for)" if native == largest else ""
+    return Finding(
+        "note",
+        "context-can-grow",
+        f"Up to {largest:,} tokens of context{whole} would fit; {context:,} are planned.",
+        "A longer context takes memory from the number of requests at once.",
+        f"Set vllm_context: {largest}.",
+        "this plan",
+    )
+
+
+def better_split(partition: Sequence[int], saved: int, fits: bool) -> Finding:
+    """Another number of layers per stage balances the nodes."""
+    split = ",".join(str(size) for size in partition)
+    return Finding(
+        "note" if fits else "warning",
+        "layers-can-be-balanced",
+        f"Stages of {split} layers would take {gib(saved)} off the fullest node.",
+        "vLLM splits by number of layers; embeddings, head and unlike layers make stages unequal.",
+        f"Set vllm_extra_env: {{VLLM_PP_LAYER_PARTITION: '{split}'}}.",
+        "vLLM 0.33, distributed/utils.py, get_pp_indices",
+    )
+
+
+def assumed_nodes(nodes: Sequence[Node]) -> Finding:
+    """Nobody asked the nodes."""
+    names = ", ".join(node.name for node in nodes)
+    return Finding(
+        "note",
+        "nodes-assumed",
+        f"Nobody asked {names}: a GB10 with {gib(nodes[0].memory_total_bytes)} and"
+        f" {nodes[0].bandwidth_gb_s:g} GB/s is assumed.",
+        "The plan was made without the nodes' facts.",
+        "",
+        "knowledge/hardware.yml",
+    )
+
+
+def memory_in_use(node: Node, wanted: int, budget: Budget) -> Finding:
+    """Something else holds memory on a node now, so the plan takes less."""
+    free = node.memory_available_bytes or 0
+    return Finding(
+        "warning",
+        "memory-in-use",
+        f"{node.name} has {gib(free)} available now, so the plan takes"
+        f" {gib(max(min(budget.limit_bytes), 0))} there instead of {gib(wanted)}.",
+        "vLLM refuses to start when less memory is available than its share of the whole.",
+        f"Stop what else runs on {node.name}, or accept the smaller cache.",
+        _REQUEST,
+    )
+
+
+def beyond_the_reserve(node: Node, wanted: float, reserve: int) -> Finding:
+    """The asked share leaves the operating system too little."""
+    return Finding(
+        "warning",
+        "little-left-for-the-system",
+        f"gpu_memory_utilization {wanted:g} leaves {gib(node.memory_total_bytes * (1 - wanted))} of"
+        f" {node.name} to everything else; {gib(reserve)} are advised.",
+        "CPU and GPU share the memory: profiling has overshot the share and taken the machine with it.",
+        "Set vllm_gpu_memory_utilization to 0.85 or less.",
+        "vllm-project/vllm issue 46307",
+    )
