@@ -1,0 +1,44 @@
+# Copyright: dgx_spark.vllm maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Where a deployment lives on its nodes. Every path here is below the home of the serving user."""
+
+from __future__ import annotations
+
+import os
+import re
+
+UNIT_DIRECTORY = ".config/systemd/user"
+CONFIG_DIRECTORY = ".config/dgx-spark-vllm"
+RECORD_DIRECTORY = ".local/state/dgx-spark-vllm"
+CACHE_DIRECTORY = ".cache/dgx-spark-vllm"
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+def is_deployment_name(name):
+    """Whether a name can stand in a unit, a container and a file name alike."""
+    return NAME.fullmatch(name) is not None
+
+
+def unit_name(deployment):
+    """The unit of a deployment in the serving user's systemd."""
+    return "vllm-%s.service" % deployment
+
+
+def container_name(deployment):
+    """The container of a deployment on each of its nodes."""
+    return "vllm-%s" % deployment
+
+
+def unit_path(home, deployment):
+    """Absolute path of the unit file."""
+    return os.path.join(home, UNIT_DIRECTORY, unit_name(deployment))
+
+
+def config_path(home, deployment):
+    """Absolute path of the directory that the container sees as ``/spark`` (mode 0700)."""
+    return os.path.join(home, CONFIG_DIRECTORY, deployment)
+
+
+def record_path(home, deployment):
+    """Absolute path of the record: the plan a deployment was started from, as JSON."""
+    return os.path.join(home, RECORD_DIRECTORY, deployment + ".json")
