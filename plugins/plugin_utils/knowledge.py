@@ -1,1 +1,0 @@
-from .known import knowledge as knowledge
