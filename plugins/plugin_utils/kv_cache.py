@@ -239,7 +239,8 @@ def _tuple_groups(pages: Sequence[Page]) -> list[Group]:
         by_size: dict[int, list[int]] = {}
         padded: dict[int, Page] = {}
         for position in members:
-            size = min(size for size in sizes if size >= pages[position].bytes)
+            own = pages[position].bytes
+            size = min((size for size in sizes if size >= own), default=own)
             padded[position] = replace(pages[position], bytes=size)
             by_size.setdefault(size, []).append(position)
         tuples = list(zip(*by_size.values(), strict=False))

@@ -8,7 +8,7 @@ kv_cache.py and that of overhead in overhead.py. All sizes are bytes; per-node f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,9 +37,7 @@ DEFAULT_MAX_NUM_BATCHED_TOKENS = 8192
 
 
 def checkpoint_kv_dtype(checkpoint: Checkpoint) -> str:
-    """What vLLM makes of ``--kv-cache-dtype auto``: the scheme the checkpoint ships scales for, else
-    ``auto``.
-    """
+    """What vLLM makes of ``auto``: the scheme the checkpoint ships scales for, else ``auto``."""
     scheme = checkpoint.quantization.kv_cache
     return scheme if scheme and scheme in knowledge("kv_cache")["dtypes"]["names"] else "auto"
 
@@ -50,9 +48,13 @@ def kv_bytes_per_token(checkpoint: Checkpoint, kv_cache_dtype: str = "auto", ten
     ``auto`` is the dtype the model runs in. Latent caches and their index are copied on every tensor rank,
     and heads that do not divide are too: with ``tensor`` above 1 the figure is that of all ranks.
     """
-    dtype = kv_dtype(kv_cache_dtype, checkpoint.dtype_bytes)
+    everything = layer_caches(checkpoint)
+    stored = kv_cache_dtype
+    if kv_cache_dtype != "auto":
+        stored = stored_kv_dtype(checkpoint, kv_cache_dtype, everything)
+    dtype = kv_dtype(stored, checkpoint.dtype_bytes)
     total, blocks = 0, 0
-    for cache in growing_caches(checkpoint):
+    for cache in growing_caches(checkpoint, everything):
         row = token_bytes(cache, dtype, tensor)
         if cache.block is None:
             total += row
@@ -67,23 +69,32 @@ def kv_bytes_per_token(checkpoint: Checkpoint, kv_cache_dtype: str = "auto", ten
 def _drafts(
     checkpoint: Checkpoint, caches: Sequence[LayerCache], speculative: Speculative | None
 ) -> list[LayerCache]:
-    """The caches of the draft: the model's own multi-token-prediction layers, or layers like its full
-    attention.
-    """
+    """The caches of the draft: the model's own multi-token-prediction layers, or those of a published draft."""
     if speculative is None:
         return []
     method = speculative.method
-    own = [cache for cache in caches if cache.draft]
+    row: Mapping[str, Any] = {"layers": 1}
     if method == "mtp" or method.endswith("_mtp"):
+        own = [cache for cache in caches if cache.draft]
         if own:
             return own
-        count = 1
     else:
-        count = int(knowledge("kv_cache")["drafts"]["layers"].get(method, 1))
-    like = next((cache for cache in caches if cache.kind in ("full", "mla")), None)
-    if like is None or not count:
+        types = (str(checkpoint.text.get("model_type") or ""), checkpoint.model_type)
+        for row in knowledge("kv_cache")["drafts"]:
+            named = row.get("model_types")
+            if method in row["methods"] and (named is None or any(name in named for name in types)):
+                break
+        else:
+            row = {"layers": 1}
+    kinds = ("sliding",) if row.get("like") == "sliding" else ("full", "mla")
+    like = next((cache for cache in caches if cache.kind in kinds), None)
+    if like is None:
         return []
-    return [replace(like, layer=checkpoint.layers + index, draft=True) for index in range(count)]
+    like = replace(like, kind="mla" if like.kind == "mla" else "full", window=None, draft=True)
+    if row.get("kv_heads"):
+        dim = int(row["head_dim"])
+        like = LayerCache(0, "full", int(row["kv_heads"]), dim, dim, draft=True)
+    return [replace(like, layer=checkpoint.layers + index) for index in range(int(row["layers"]))]
 
 
 def _state_mode(checkpoint: Checkpoint, prefix_caching: bool, version: str) -> str:
@@ -153,7 +164,7 @@ def kv_layout(
     hybrid = any(cache.kind in STATES for cache in caches)
     if prefix_caching is None:
         prefix_caching = default_prefix_caching(checkpoint, vllm_version)
-    dtype = kv_dtype(_resolved_dtype(checkpoint, kv_cache_dtype), checkpoint.dtype_bytes)
+    dtype = kv_dtype(stored_kv_dtype(checkpoint, kv_cache_dtype, everything), checkpoint.dtype_bytes)
     method = speculative.method if speculative else None
     if runner_v2 is None:
         runner_v2 = runs_on_v2(
@@ -170,8 +181,8 @@ def kv_layout(
         extra_retained_tokens=_retained(checkpoint, speculative, vllm_version),
         state_mode=mode,
     )
-    if mode == "align" and state_checkpoints and rules.on("state_checkpoints"):
-        rules = replace(rules, state_checkpoint_blocks=_checkpoint_blocks(caches))
+    if mode == "align" and state_checkpoints:
+        rules = replace(rules, state_checkpoint_blocks=_checkpoint_blocks(caches, vllm_version))
 
     block, padded, state_block = _blocks(
         checkpoint, caches, dtype, tensor, rules, block_size, kernel_block, mamba_ssm_cache_dtype, context
@@ -199,14 +210,26 @@ def kv_layout(
     )
 
 
-def _resolved_dtype(checkpoint: Checkpoint, name: str) -> str:
-    return checkpoint_kv_dtype(checkpoint) if name == "auto" else name
+def stored_kv_dtype(checkpoint: Checkpoint, name: str, caches: Sequence[LayerCache] | None = None) -> str:
+    """The format vLLM stores the cache in when asked for ``name``.
+
+    ``auto`` is the scheme the checkpoint ships scales for. Sparse latent attention stores packed rows for
+    fp8, and DeepSeek V4 always.
+    """
+    forced = knowledge("kv_cache")["forced_dtypes"]
+    everything = layer_caches(checkpoint) if caches is None else caches
+    compressed = any(cache.kind == "mla" and cache.block is not None for cache in everything)
+    resolved = checkpoint_kv_dtype(checkpoint) if name == "auto" else name
+    sparse = compressed or any(cache.kind == "indexer" for cache in everything)
+    if (sparse and resolved in forced["for"]) or (compressed and resolved == "auto"):
+        return str(forced["packed"])
+    return resolved
 
 
-def _checkpoint_blocks(caches: Sequence[LayerCache]) -> int:
-    exporting = ("mamba2", "gdn")
+def _checkpoint_blocks(caches: Sequence[LayerCache], version: str) -> int:
+    since = knowledge("kv_cache")["state_checkpoints"]["since"]
     kinds = {cache.kind for cache in caches if cache.kind in STATES}
-    return 1 if kinds and all(kind in exporting for kind in kinds) else 0
+    return int(all(kind in since and holds({"since": since[kind]}, version) for kind in kinds))
 
 
 def _state_page(
@@ -230,8 +253,10 @@ def _blocks(
     table = knowledge("kv_cache")
     blocks: Any = table["blocks"]
     block = block_size or max(int(blocks["default"]), kernel_block)
-    if block_size is None and any(cache.kind == "indexer" for cache in caches):
-        block = max(block, int(blocks["sparse_latent"]))
+    if block_size is None:
+        sparse = any(cache.kind == "indexer" for cache in caches)
+        fixed = [cache.block for cache in caches if cache.kind == "mla" and cache.block is not None]
+        block = max([block, int(blocks["sparse_latent"]) if sparse else 0, *fixed])
     states = [cache for cache in caches if cache.kind in STATES]
     if not states:
         return block, None, block
