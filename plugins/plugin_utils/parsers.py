@@ -166,14 +166,13 @@ def _registrations(
     given = named.get("name", call.args[0] if call.args else None)
     nodes: Sequence[ast.expr | None] = given.elts if isinstance(given, ast.List | ast.Tuple) else [given]
     names = [
-        str(node.value) if isinstance(node, ast.Constant) else constants.get(getattr(node, "id", ""), "")
+        node.value if isinstance(node, ast.Constant) else constants.get(getattr(node, "id", ""), "")
         for node in nodes
-        if node is not None and not (isinstance(node, ast.Constant) and not isinstance(node.value, str))
+        if node is not None
     ]
-    if not names:
-        module = named.get("module")
-        names = [decorated or getattr(module, "id", "")]
-    yield from (Registered(kind, name) for name in names if name)
+    if not any(names):
+        names = [decorated or getattr(named.get("module"), "id", "")]
+    yield from (Registered(kind, name) for name in names if isinstance(name, str) and name)
 
 
 # --- What a version knows
