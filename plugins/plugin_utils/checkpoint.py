@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .blocks import Dimensions, model_row, tensors
 from .findings import Finding
-from .quantization import Quantization
+from .knowledge import knowledge
+from .layers import LayerKind, layer_kinds
+from .quantization import Quantization, read_quantization
 
 
 class InputError(ValueError):
@@ -25,11 +28,13 @@ class InputError(ValueError):
 class Checkpoint:
     """Facts of one checkpoint.
 
-    ``text`` is the language model's config with the names of today's transformers (``num_hidden_layers``,
-    ``num_attention_heads``, ``num_key_value_heads``, ``head_dim``, ``intermediate_size``, ``num_experts``,
-    ``num_experts_per_tok``, ``moe_intermediate_size`` ...), the family's defaults filled in where the file
-    leaves a key out; keys the file has are kept beside them.
-    ``dtype_bytes`` belongs to the dtype the model runs in: 2 for a float32 checkpoint.
+    ``config`` is config.json; ``text`` is the language model's part of it with today's names
+    (``num_hidden_layers``, ``num_attention_heads``, ``num_key_value_heads``, ``head_dim``, ``intermediate_size``,
+    ``num_experts``, ``num_experts_per_tok``, ``moe_intermediate_size``, ``mamba_d_state`` ...), the family's
+    defaults filled in where the file leaves a key out, the file's own keys kept beside them.
+    ``kinds`` has one entry a decoder layer; ``dimensions(layer)`` are the numbers that hold in one.
+    ``dtype_bytes`` belongs to the dtype the model runs in: 2 for a float32 checkpoint; ``stored_bytes`` to the one
+    in the file. ``row`` is the family's row of models.yml, ``known`` whether there is one.
     """
 
     id: str
@@ -57,68 +62,290 @@ class Checkpoint:
     tensors: Mapping[str, int] = field(default_factory=dict)
     weight_bytes: int | None = None
     unknowns: tuple[Finding, ...] = ()
+    kinds: tuple[LayerKind, ...] = ()
+    stored_bytes: int = 2
+    row: Mapping[str, Any] = field(default_factory=dict)
+    known: bool = True
+    numbers: Dimensions = field(default_factory=lambda: Dimensions({}), compare=False, repr=False)
+
+    def dimensions(self, layer: int | None = None) -> Dimensions:
+        """The numbers of the text model, or those that hold in one decoder layer (other heads, other widths)."""
+        if layer is None:
+            return self.numbers
+        kind = self.kinds[layer]
+        rules = self.row.get("kinds", {}).get(kind.mixer, {})
+        return self.numbers.with_numbers(dict(kind.numbers), rules) if kind.numbers or rules else self.numbers
 
 
-_TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config")
-_ALIASES = {
-    "num_hidden_layers": ("n_layer", "num_layers", "n_layers"),
-    "hidden_size": ("n_embd", "d_model", "model_dim"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("n_head_kv", "num_kv_heads", "multi_query_group_num", "num_attention_groups"),
-    "intermediate_size": ("ffn_hidden_size", "n_inner", "ffn_dim"),
-    "vocab_size": ("padded_vocab_size",),
-    "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len", "max_sequence_length"),
-    "num_experts": ("n_routed_experts", "num_local_experts", "moe_num_experts"),
-    "num_experts_per_tok": ("moe_topk", "num_experts_per_token", "moe_k", "experts_per_token"),
+_TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "language_model_config")
+_TOWER_KEYS = ("vision_config", "audio_config", "vit_config", "visual", "vision_tower_config", "mm_vision_tower", "vision_encoder")
+# Sizes without which nothing can be said; defaults never stand in for them in a config of its own.
+_ESSENTIAL = ("num_hidden_layers", "hidden_size", "vocab_size")
+_SIZES = frozenset((*_ESSENTIAL, "num_attention_heads", "intermediate_size"))
+# Numbers written back into ``text`` under their present names.
+_DERIVED = ("num_key_value_heads", "head_dim", "moe_intermediate_size")
+_FLOAT_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "fp32": 4, "bf16": 2, "fp16": 2}
+_SOURCE = "config.json"
+
+
+def _mapping(value: Any, field: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(field, f"expected a mapping, got {type(value).__name__}")
+    return value
+
+
+def _text_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """The language model's config, and whether it lies inside another one."""
+    inner: Mapping[str, Any] = config
+    nested = False
+    for _ in range(3):  # omni models: thinker_config.text_config
+        found = next((inner[key] for key in _TEXT_KEYS if isinstance(inner.get(key), Mapping) and inner[key]), None)
+        if found is None:
+            break
+        inner, nested = found, True
+    return inner, nested
+
+
+def _flattened(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that some families keep in groups (DBRX, MPT, Step, Kimi-Linear), at the top under their names."""
+    flat = dict(text)
+    for group in ("attn_config", "ffn_config"):
+        if isinstance(text.get(group), Mapping):
+            for key, value in text[group].items():
+                flat.setdefault(key, value)
+    ssm = text.get("ssm_cfg") or text.get("mamba_config")
+    if isinstance(ssm, Mapping):
+        for key, value in ssm.items():
+            flat.setdefault(key, value)
+    other = text.get("attention_other_setting")
+    if isinstance(other, Mapping):
+        flat.setdefault("sliding_num_attention_heads", other.get("num_attention_heads"))
+        flat.setdefault("sliding_num_key_value_heads", other.get("num_attention_groups"))
+    kda = text.get("linear_attn_config")
+    if isinstance(kda, Mapping):
+        flat.setdefault("kda_heads", kda.get("num_heads"))
+        flat.setdefault("kda_head_dim", kda.get("head_dim"))
+        flat.setdefault("kda_kernel", kda.get("short_conv_kernel_size"))
+        flat.setdefault("kda_full_gate", kda.get("use_full_rank_gate"))
+    ratios = text.get("compress_ratios")
+    if isinstance(ratios, list) and isinstance(text.get("num_hidden_layers"), int):
+        flat["stored_mtp_layers"] = max(len(ratios) - text["num_hidden_layers"], 0)
+    if "kda_heads" not in flat and "linear_num_heads" in flat:
+        flat["kda_heads"], flat["kda_head_dim"] = flat["linear_num_heads"], flat.get("linear_head_dim")
+        flat["kda_kernel"] = flat.get("linear_conv_kernel_dim")
+    for key, value in text.items():  # Ernie writes one number for text and one for vision
+        if isinstance(value, list) and len(value) == 2 and key.startswith("moe_") and all(isinstance(part, int) for part in value):
+            flat[key] = value[0]
+    return flat
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise InputError(f"model.config.{name}", f"expected a whole number above 0, got {value!r}")
+    return value
+
+
+def _check_numbers(text: Mapping[str, Any]) -> None:
+    """Keys that are there must be what they should be: a text or a negative size is no size."""
+    for name in ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "max_position_embeddings", *_ESSENTIAL):
+        value = text.get(name)
+        if value is None or isinstance(value, list):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+            raise InputError(f"model.config.{name}", f"expected a whole number, got {value!r}")
+
+
+def _dtype_of(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
+    for source in (text, config):
+        for key in ("dtype", "torch_dtype"):
+            value = source.get(key)
+            if isinstance(value, str) and value:
+                return value.removeprefix("torch.")
+    return "bfloat16"
+
+
+def _flag(name: str, *sources: Mapping[str, Any]) -> bool | None:
+    for source in sources:
+        value = source.get(name)
+        if isinstance(value, bool | int):
+            return bool(value)
+    return None
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    names = config.get("architectures")
+    if isinstance(names, str):
+        return names
+    if isinstance(names, Sequence) and names and isinstance(names[0], str):
+        return names[0]
+    return ""
+
+
+def _native_context(text: Mapping[str, Any], config: Mapping[str, Any], dimensions: Dimensions) -> int | None:
+    value = dimensions.get("max_position_embeddings") or config.get("max_position_embeddings")
+    return int(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _rope(text: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    for key in ("rope_scaling", "rope_parameters"):
+        value = text.get(key)
+        if isinstance(value, Mapping) and value:
+            return value
+    return None
+
+
+def _unknowns(architecture: str, model_type: str, known: bool, kinds: Sequence[LayerKind], row: Mapping[str, Any], quantization: Quantization) -> list[Finding]:
+    found: list[Finding] = []
+    if not known:
+        found.append(
+            Finding(
+                "warning",
+                "architecture-unknown",
+                f"{architecture or model_type or 'this model'} is not among the known architectures.",
+                "Its parameters are estimated as if it were built like Llama with the parts its config names; "
+                "the estimate can be off by 10 % and more.",
+                "Give model.weight_bytes (the sum of the safetensors) so that memory follows the files.",
+                _SOURCE,
+            )
+        )
+    strange = sorted({kind.mixer for kind in kinds} - _KNOWN_MIXERS)
+    if strange:
+        found.append(
+            Finding(
+                "warning",
+                "layer-kind-unknown",
+                f"The config names layers of a kind that is not known: {', '.join(strange)}.",
+                "They are counted as full attention, which may be too much or too little.",
+                "Give model.weight_bytes, and set the context by hand.",
+                _SOURCE,
+            )
+        )
+    if not quantization.known:
+        found.append(
+            Finding(
+                "warning",
+                "quantization-unknown",
+                f"The quantization {quantization.method or quantization.algo} is not known.",
+                "Bits per weight are a guess from the words in the file.",
+                "Give model.weight_bytes (the sum of the safetensors).",
+                "quantization_config",
+            )
+        )
+    return found
+
+
+_KNOWN_MIXERS = {
+    "full_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "linear_attention",
+    "mamba",
+    "hybrid",
+    "conv",
+    "cross_attention",
+    "compressed_sparse_attention",
+    "heavily_compressed_attention",
+    "rg_lru",
+    "none",
 }
 
 
 def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint that ``model`` (``id``, ``config``, optional sizes and texts) describes; InputError if bad."""
+    """The checkpoint that ``model`` describes (``id``, ``config``, optional sizes and texts).
+
+    InputError names the field that is missing or wrong. What the config says but is not understood becomes a
+    finding in ``unknowns`` instead.
+    """
     if not isinstance(model, Mapping):
         raise InputError("model", f"expected a mapping with id and config, got {type(model).__name__}")
     config = model.get("config")
-    if not isinstance(config, Mapping) or not config:
-        raise InputError("model.config", "expected the content of config.json as a non-empty mapping")
-    text: dict[str, Any] = dict(next((config[k] for k in _TEXT_KEYS if isinstance(config.get(k), Mapping)), config))
-    for name, aliases in _ALIASES.items():
-        if text.get(name) is None:
-            found = next((text[alias] for alias in aliases if text.get(alias) is not None), None)
-            if found is not None:
-                text[name] = found
-    for name in ("num_hidden_layers", "hidden_size", "vocab_size"):
-        if not isinstance(text.get(name), int):
-            raise InputError(f"model.config.{name}", f"expected a positive whole number, got {text.get(name)!r}")
-    architectures = config.get("architectures") or [""]
-    dtype = str(text.get("dtype") or text.get("torch_dtype") or config.get("dtype") or config.get("torch_dtype") or "bfloat16")
-    heads = text.get("num_attention_heads") or 0
-    if heads and text.get("num_key_value_heads") is None:
-        text["num_key_value_heads"] = heads
-    if heads and text.get("head_dim") is None:
-        text["head_dim"] = text["hidden_size"] // heads
+    if not isinstance(config, Mapping):
+        raise InputError("model.config", f"expected the content of config.json as a mapping, got {type(config).__name__}")
+    if not config:
+        raise InputError("model.config", "expected the content of config.json, got an empty mapping")
+    inner, nested = _text_of(config)
+    raw = _flattened(inner)
+    _check_numbers(raw)
+    architecture = _architecture(config)
+    outer_type, text_type = str(config.get("model_type") or ""), str(inner.get("model_type") or "")
+    inner_architecture = _architecture(inner) if nested else ""
+    found = model_row(text_type, outer_type, inner_architecture, architecture)
+    name, row = found or ("llama", model_row("llama")[1])  # type: ignore[index]
+    all_defaults = knowledge("config_defaults")
+    defaults = all_defaults.get(text_type) or all_defaults.get(name) or {} if found else {}
+    if not nested:
+        defaults = {key: value for key, value in defaults.items() if key not in _SIZES}
+    dimensions = Dimensions(raw, row.get("set"), defaults)
+    listed = raw.get("layers_block_type") or raw.get("layer_types") or raw.get("hybrid_override_pattern")
+    if dimensions.get("num_hidden_layers") is None and isinstance(listed, list | str) and listed:
+        raw["num_hidden_layers"] = len(listed)
+        dimensions = Dimensions(raw, row.get("set"), defaults)
+    layers, hidden_size, vocab_size = (_positive(key, _integer(dimensions.get(key), raw.get(key))) for key in _ESSENTIAL)
+    if layers > 10_000:
+        raise InputError("model.config.num_hidden_layers", f"expected at most 10000, got {layers}")
+    kinds = layer_kinds(raw, dimensions, row)
+    text = dict(raw)
+    for key in (*knowledge("blocks")["aliases"], *_DERIVED):
+        value = dimensions.get(key)
+        if value is not None and not isinstance(raw.get(key), list):
+            text[key] = value
+    text["layer_types"] = [kind.mixer for kind in kinds]
+    text["mlp_layer_types"] = [kind.mlp for kind in kinds]
+    quantization = read_quantization(
+        _mapping(config.get("quantization_config") or inner.get("quantization_config") or config.get("compression_config"), "model.config.quantization_config"),
+        _mapping(model.get("quant_config"), "model.quant_config"),
+    )
+    dtype = _dtype_of(config, raw)
+    stored = _FLOAT_BYTES.get(dtype, 2)
+    tied = _flag("tie_word_embeddings", raw, {"tie_word_embeddings": raw.get("tie_embedding")}, config, defaults)
+    experts = int(dimensions.get("num_experts") or 0)
+    weight_bytes = model.get("weight_bytes")
+    if weight_bytes is not None and (isinstance(weight_bytes, bool) or not isinstance(weight_bytes, int | float) or weight_bytes <= 0):
+        raise InputError("model.weight_bytes", f"expected a number of bytes above 0, got {weight_bytes!r}")
+    sizes = _mapping(model.get("tensors"), "model.tensors")
+    template = model.get("chat_template")
+    unknowns = _unknowns(architecture, text_type or outer_type, found is not None, kinds, row, quantization)
     return Checkpoint(
         id=str(model.get("id") or ""),
-        architecture=str(architectures[0]),
-        model_type=str(config.get("model_type") or ""),
-        family=str(config.get("model_type") or ""),
+        architecture=architecture,
+        model_type=outer_type or text_type,
+        family=str(row["family"]) if found else (text_type or outer_type or "unknown"),
         config=config,
         text=text,
-        layers=text["num_hidden_layers"],
-        hidden_size=text["hidden_size"],
-        vocab_size=text["vocab_size"],
-        dtype=dtype.removeprefix("torch."),
-        dtype_bytes=2,
-        quantization=Quantization(),
-        native_context=text.get("max_position_embeddings"),
-        rope_scaling=text.get("rope_scaling") or text.get("rope_parameters"),
-        tied_embeddings=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
-        mtp_layers=int(text.get("num_nextn_predict_layers") or text.get("mtp_num_hidden_layers") or 0),
-        multimodal="vision_config" in config,
-        remote_code="auto_map" in config,
-        sparsity="moe" if (text.get("num_experts") or 0) > 1 else "dense",
-        files=tuple(model.get("files") or ()),
-        tokenizer_config=model.get("tokenizer_config") or {},
-        chat_template=model.get("chat_template"),
-        tensors=model.get("tensors") or {},
-        weight_bytes=model.get("weight_bytes"),
+        layers=layers,
+        hidden_size=hidden_size,
+        vocab_size=vocab_size,
+        dtype=dtype,
+        dtype_bytes=min(stored, 2),
+        quantization=quantization,
+        native_context=_native_context(raw, config, dimensions),
+        rope_scaling=_rope(raw),
+        tied_embeddings=bool(tied),
+        mtp_layers=int(dimensions.get("num_nextn_predict_layers") or 0),
+        multimodal=any(isinstance(config.get(key), Mapping | str) for key in _TOWER_KEYS) or (nested and any(key in inner for key in _TOWER_KEYS)),
+        remote_code=bool(config.get("auto_map")),
+        sparsity="moe" if experts > 1 and any(kind.mlp == "sparse" for kind in kinds) else "dense",
+        files=tuple(str(file) for file in model.get("files") or ()),
+        tokenizer_config=_mapping(model.get("tokenizer_config"), "model.tokenizer_config"),
+        chat_template=template if isinstance(template, str) else None,
+        tensors=sizes,
+        weight_bytes=int(weight_bytes) if weight_bytes is not None else None,
+        unknowns=tuple(unknowns),
+        kinds=kinds,
+        stored_bytes=stored,
+        row=row,
+        known=found is not None,
+        numbers=dimensions,
     )
+
+
+def _integer(value: Any, raw: Any) -> Any:
+    """A size as a whole number where it is one; else what the config holds, for the message."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if value is not None else raw
+
+
+__all__ = ["Checkpoint", "InputError", "LayerKind", "read_checkpoint", "tensors"]
