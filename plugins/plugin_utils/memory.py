@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .attention import STATES, LayerCache, growing_caches, layer_caches
+from .attention import STATES, LayerCache, attention_findings, growing_caches, layer_caches
 from .checkpoint import Checkpoint, InputError
+from .findings import Finding
 from .knowledge import knowledge
 from .kv_cache import (
     KvDtype,
@@ -28,9 +29,31 @@ from .kv_cache import (
     state_bytes,
     token_bytes,
 )
+from .overhead import (
+    Overhead,
+    available_kv_bytes,
+    load_transient_bytes,
+    overhead,
+    requested_bytes,
+)
 from .versions import holds
 from .weights import split_layers
 from .wishes import Speculative
+
+__all__ = [
+    "KvLayout",
+    "Overhead",
+    "available_kv_bytes",
+    "checkpoint_kv_dtype",
+    "default_prefix_caching",
+    "kv_bytes_per_token",
+    "kv_layout",
+    "load_transient_bytes",
+    "memory_findings",
+    "overhead",
+    "requested_bytes",
+    "stored_kv_dtype",
+]
 
 DEFAULT_VLLM_VERSION = "0.33.0"
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 8192
@@ -66,10 +89,20 @@ def kv_bytes_per_token(checkpoint: Checkpoint, kv_cache_dtype: str = "auto", ten
     return tensor * (total + blocks // compressed_block)
 
 
+def _draft_row(checkpoint: Checkpoint, method: str) -> Mapping[str, Any]:
+    types = (str(checkpoint.text.get("model_type") or ""), checkpoint.model_type)
+    row: Mapping[str, Any]
+    for row in knowledge("kv_cache")["drafts"]:
+        named = row.get("model_types")
+        if method in row["methods"] and (named is None or any(name in named for name in types)):
+            return row
+    return {"layers": 1, "sure": "judged", "source": "one layer like the target's"}
+
+
 def _drafts(
     checkpoint: Checkpoint, caches: Sequence[LayerCache], speculative: Speculative | None
 ) -> list[LayerCache]:
-    """The caches of the draft: the model's own multi-token-prediction layers, or those of a published draft."""
+    """The caches of the draft: the model's own multi-token-prediction layers, or a published draft's."""
     if speculative is None:
         return []
     method = speculative.method
@@ -79,13 +112,7 @@ def _drafts(
         if own:
             return own
     else:
-        types = (str(checkpoint.text.get("model_type") or ""), checkpoint.model_type)
-        for row in knowledge("kv_cache")["drafts"]:
-            named = row.get("model_types")
-            if method in row["methods"] and (named is None or any(name in named for name in types)):
-                break
-        else:
-            row = {"layers": 1}
+        row = _draft_row(checkpoint, method)
     kinds = ("sliding",) if row.get("like") == "sliding" else ("full", "mla")
     like = next((cache for cache in caches if cache.kind in kinds), None)
     if like is None:
@@ -278,3 +305,65 @@ def _blocks(
         )
     block, padded = hybrid_block(row, page, alignment, chunk)
     return block, padded, native if rules.state_mode == "none" else block
+
+
+def memory_findings(
+    checkpoint: Checkpoint,
+    kv_cache_dtype: str = "auto",
+    speculative: Speculative | None = None,
+    vllm_version: str = DEFAULT_VLLM_VERSION,
+) -> tuple[Finding, ...]:
+    """What the user should know about how the cache was counted."""
+    found = list(attention_findings(checkpoint))
+    caches = layer_caches(checkpoint)
+    forced = knowledge("kv_cache")["forced_dtypes"]
+    stored = stored_kv_dtype(checkpoint, kv_cache_dtype, caches)
+    compressed = any(cache.block is not None for cache in caches)
+    if stored != kv_cache_dtype and kv_cache_dtype == "auto" and not compressed:
+        found.append(
+            Finding(
+                "note",
+                "kv-dtype-from-checkpoint",
+                f"The KV cache is kept in {stored}: the checkpoint ships scales for it.",
+                "vLLM reads --kv-cache-dtype auto as the scheme of the checkpoint's quantization.",
+                "Set vllm_kv_cache_dtype to bfloat16 to keep 16 bits, at twice the memory.",
+                "vLLM 0.26 utils/torch_utils.py, resolve_kv_cache_dtype_string",
+            )
+        )
+    elif stored == "auto" and any(cache.kind == "indexer" for cache in caches):
+        found.append(
+            Finding(
+                "note",
+                "sparse-kv-dtype-on-sm12",
+                "The KV cache is counted in 16 bits; on SM 12 the sparse kernels store packed fp8 rows.",
+                "They know no other format there, whatever --kv-cache-dtype says: about half the memory.",
+                "Set vllm_kv_cache_dtype to fp8_ds_mla to have it counted so.",
+                forced["source"],
+            )
+        )
+    if compressed and stored not in ("fp8_ds_mla", "auto", "bfloat16", "fp8_e5m2"):
+        found.append(
+            Finding(
+                "warning",
+                "kv-dtype-not-modelled",
+                f"How {stored} lays out the pages of this model is not known; the figures are a guess.",
+                "The format belongs to a build of vLLM whose page layout was not read.",
+                "Trust the 'Maximum concurrency' line of the first start, or set vllm_kv_cache_dtype to fp8.",
+                forced["source"],
+            )
+        )
+    method = speculative.method if speculative else "mtp"
+    if method != "mtp" and not method.endswith("_mtp"):
+        row = _draft_row(checkpoint, method)
+        if row.get("sure") != "documented":
+            found.append(
+                Finding(
+                    "note",
+                    "draft-cache-assumed",
+                    f"The draft's own KV cache is assumed: {row['layers']} attention layers.",
+                    "The draft's config is not part of the checkpoint.",
+                    "Compare the 'Maximum concurrency' line of the first start.",
+                    str(row.get("source", "")),
+                )
+            )
+    return tuple(found)
