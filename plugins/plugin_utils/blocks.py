@@ -88,14 +88,15 @@ class Dimensions:
         return value
 
     def _plain(self, name: str) -> Number | None:
-        value = _number(self._raw.get(name))
-        if value is None:
-            for alias in _tables()["aliases"].get(name, ()):
-                value = _number(self._raw.get(alias))
-                if value is not None:
-                    return value
-            value = _number(self._defaults.get(name))
-        return value
+        raw = self._raw
+        value = _number(raw.get(name))
+        if value is not None:
+            return value
+        for alias in _tables()["aliases"].get(name, ()):
+            value = _number(raw.get(alias))
+            if value is not None:
+                return value
+        return None if name in raw else _number(self._defaults.get(name))  # null in the file means none
 
     def _first(self, alternatives: Iterable[Any] | None) -> Number | None:
         for alternative in alternatives or ():

@@ -244,6 +244,8 @@ def _of_block_configs(text: Mapping[str, Any], heads: int, hidden: int) -> Itera
         if isinstance(ffn.get("intermediate_size"), int):
             numbers["intermediate_size"] = ffn["intermediate_size"]
         gone = attention.get("no_op") or attention.get("replace_with_linear")
+        if gone:
+            numbers["no_mixer"] = 1
         yield "none" if gone else None, "none" if ffn.get("no_op") else None, numbers
 
 

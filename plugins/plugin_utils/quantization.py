@@ -126,6 +126,11 @@ def _rule(pattern: str, scheme: Scheme) -> Rule:
     return Rule(layer, "glob" if "*" in name else "path", name, scheme)
 
 
+def module_rule(layer: int | None, name: str, format: str) -> Rule:
+    """A rule for tensors by a glob on their names, stored in one of the formats of quantization.yml."""
+    return Rule(layer, "glob", name, UNQUANTIZED if format == "none" else _scheme(format))
+
+
 @dataclass(frozen=True)
 class Quantization:
     """What ``quantization_config`` or ``hf_quant_config.json`` says.

@@ -12,7 +12,8 @@ from functools import lru_cache
 from .blocks import Dimensions, Tensor, tensors
 from .checkpoint import Checkpoint, InputError
 from .findings import Finding
-from .quantization import UNQUANTIZED, Quantization, Rule, needs_layer
+from .quantization import UNQUANTIZED, Quantization, Rule, module_rule, needs_layer
+from .towers import tower_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def _layer_parts(checkpoint: Checkpoint, missing: list[str]) -> tuple[Part, ...]
     """Each decoder layer; equal layers are worked out once."""
     general, single = checkpoint.quantization.layer_rules()
     apart = any(needs_layer(rule) for rule in general)
-    own = checkpoint.row.get("quantized", ())
+    own = _own_rules(checkpoint)
     rows: dict[object, list[Tensor]] = {}
     parts: dict[object, Part] = {}
     result = []
@@ -193,13 +194,23 @@ def _layer_parts(checkpoint: Checkpoint, missing: list[str]) -> tuple[Part, ...]
         rules = single.get(index, ())
         key = (kind, tuple((rule.kind, rule.name, rule.scheme) for rule in rules), index if apart else None)
         if key not in parts:
-            parts[key] = _part(rows[kind], checkpoint, (*_own_rules(checkpoint, own), *rules, *general), index)
+            parts[key] = _part(rows[kind], checkpoint, (*own, *rules, *general), index)
         result.append(parts[key])
     return tuple(result)
 
 
-def _own_rules(checkpoint: Checkpoint, own: Sequence[object]) -> tuple[Rule, ...]:
-    return ()
+def _own_rules(checkpoint: Checkpoint) -> tuple[Rule, ...]:
+    """What the family's row says about tensors that the quantization config is silent about."""
+    found = []
+    quantization = checkpoint.quantization
+    for entry in checkpoint.row.get("quantized", ()):
+        if any(checkpoint.text.get(key) != value for key, value in entry.get("where", {}).items()):
+            continue
+        unlisted = entry.get("unlisted")
+        if unlisted and (quantization.format != unlisted or quantization.rules):
+            continue
+        found += [module_rule(None, name, entry["format"]) for name in entry["tensors"]]
+    return tuple(found)
 
 
 def _references(checkpoint: Checkpoint, mixer: str, mlp: str) -> list[str]:
@@ -233,7 +244,7 @@ def _mtp(checkpoint: Checkpoint, missing: list[str]) -> Part:
     general = [rule for rule in rules[0] if not (rule.kind == "glob" and rule.name.startswith("mtp"))]
     single = rules[1].get(checkpoint.layers, ())
     left_alone = any(rule.name.startswith("mtp") for rule in rules[0])
-    layer = _part(rows, checkpoint, (*single, *general), checkpoint.layers, quantizable=not left_alone)
+    layer = _part(rows, checkpoint, (*_own_rules(checkpoint), *single, *general), checkpoint.layers, quantizable=not left_alone)
     total = _part(once, checkpoint, (), None, quantizable=False)
     for _ in range(count):
         total += layer
@@ -276,6 +287,14 @@ def _weighed(checkpoint: Checkpoint) -> Weights:
     general = checkpoint.quantization.layer_rules()[0]
     mtp = _mtp(checkpoint, missing)
 
+    towers, guessed = tower_parameters(checkpoint.config, checkpoint.hidden_size)
+    vision = Part(
+        parameters=towers,
+        plain_bytes=towers * checkpoint.dtype_bytes,
+        whole_bytes=towers * checkpoint.dtype_bytes,
+        stored_bytes=towers * checkpoint.stored_bytes,
+    )
+
     def part(place: str, quantizable: bool = True) -> Part:
         return _part(places.get(place, ()), checkpoint, general, None, quantizable)
 
@@ -286,10 +305,10 @@ def _weighed(checkpoint: Checkpoint) -> Weights:
         first=part("first"),
         last=part("last"),
         both=part("both"),
-        vision=Part(),
+        vision=vision,
         mtp=mtp,
         tied=checkpoint.tied_embeddings,
-        findings=_missing(checkpoint, missing),
+        findings=(*_missing(checkpoint, missing), *guessed),
     )
 
 

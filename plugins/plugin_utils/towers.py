@@ -1,0 +1,75 @@
+# Copyright: dgx_spark.vllm maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Parameters of vision and audio towers beside a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from .blocks import Dimensions, expression
+from .findings import Finding
+from .knowledge import knowledge
+
+_CONFIGS = ("vision_config", "vit_config", "visual", "vision_tower_config", "vision_encoder", "siglip_config", "audio_config", "sound_config", "speech_config")
+_NAMES = ("mm_vision_tower", "vision_tower", "vision_tower_name", "mm_audio_tower")
+
+
+@cache
+def _row(name: str) -> dict[str, Any]:
+    row = knowledge("towers")["rows"][name]
+    if "like" not in row:
+        return dict(row)
+    base = _row(row["like"])
+    return {**base, **row, "set": {**base.get("set", {}), **row.get("set", {})}}
+
+
+def _finding(what: str) -> Finding:
+    return Finding(
+        "note",
+        "tower-estimated",
+        what,
+        "The config says too little about it, or in words that are not known; towers are small beside the text model.",
+        "Give model.weight_bytes (the sum of the safetensors) where it matters.",
+        "config.json",
+    )
+
+
+def tower_parameters(config: Mapping[str, Any], text_width: int) -> tuple[int, tuple[Finding, ...]]:
+    """Parameters of all towers and projectors that config.json describes, and what had to be guessed."""
+    total = 0
+    findings: list[Finding] = []
+    rows = knowledge("towers")["rows"]
+    outer = str(config.get("model_type") or "")
+    thinker = config.get("thinker_config")
+    places = [config, thinker] if isinstance(thinker, Mapping) else [config]
+    for place in places:
+        for key in _CONFIGS:
+            tower = place.get(key)
+            if not isinstance(tower, Mapping) or not tower:
+                continue
+            inner = str(tower.get("model_type") or "")
+            vision = not key.startswith(("audio", "sound", "speech", "siglip"))
+            name = next((name for name in (outer if vision else "", inner, inner.removesuffix("_vision")) if name in rows), None)
+            row = _row(name) if name else knowledge("towers")["generic"]
+            numbers = {**tower, "text_width": text_width}
+            numbers.update({f"{own}_count": len(value) for own, value in tower.items() if isinstance(value, list)})
+            dimensions = Dimensions(numbers, {**knowledge("towers")["set"], **row.get("set", {})})
+            value = dimensions.value(expression(row["parameters"]))
+            if value is None and name:
+                value = dimensions.value(expression(knowledge("towers")["generic"]["parameters"]))
+            if value is None or not name:
+                findings.append(_finding(f"The size of the {key.removesuffix('_config')} tower is an estimate."))
+            total += int(value or 0)
+    for key in _NAMES:
+        named = config.get(key)
+        if isinstance(named, str) and named:
+            known = knowledge("towers")["named"]
+            described = isinstance(config.get("siglip_config"), Mapping)
+            for part in named.lower().split(","):
+                size = next((known[word] for word in known if word in part), 0)
+                total += 0 if described and "siglip" in part else size * 1_000_000
+            findings.append(_finding(f"The towers {named} are counted by their names."))
+            break
+    return total, tuple(findings)
