@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Which image serves a checkpoint, which vLLM version it holds, and what that version cannot do.
 
-The version decides about flags, variables and parsers, so it is settled first: the wish, else what the reference
-of the asked-for image tells, else the newest release looked at that knows the architecture.
+The version decides about flags, variables and parsers, so it is settled first: the wish, else what the
+reference of the asked-for image tells, else the newest release looked at that knows the architecture.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -27,11 +27,16 @@ MP_SINCE = "0.12.0"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The image and the vLLM version planned with. ``stock`` images hold exactly what that release holds."""
+    """The image and the vLLM version planned with.
+
+    ``stock`` images are built by the vLLM project. ``exact`` ones hold exactly that release: a flag or parser
+    it does not know is refused, where others may have more.
+    """
 
     reference: str
     version: str
     stock: bool
+    exact: bool
     ngc: bool
     reason: str
     findings: tuple[Finding, ...] = ()
@@ -105,17 +110,10 @@ def choose_image(checkpoint: Checkpoint, wishes: Wishes) -> Image:
     if wishes.image is None:
         at, why = (wishes.vllm_version, "asked for") if wishes.vllm_version else _version_for(checkpoint)
         reference, tag_why = stock_reference(at)
-        found = Image(reference, at, stock=True, ngc=False, reason=f"vLLM {at}: {why}; {tag_why}")
+        found = Image(reference, at, stock=True, exact=True, ngc=False, reason=f"vLLM {at}: {why}; {tag_why}")
     else:
         found = _asked_image(wishes.image, wishes.vllm_version)
-    return Image(
-        found.reference,
-        found.version,
-        found.stock,
-        found.ngc,
-        found.reason,
-        (*found.findings, *_image_notices(found), *_missing(checkpoint, found)),
-    )
+    return replace(found, findings=(*found.findings, *_image_notices(found), *_missing(checkpoint, found)))
 
 
 def _version_for(checkpoint: Checkpoint) -> tuple[str, str]:
@@ -144,12 +142,13 @@ def _asked_image(reference: str, wished: str | None) -> Image:
         at = wished or told or default_version()
         unsure = () if told or wished else (_version_unknown(reference, at),)
         # A stock tag that moves may hold another version than planned with.
-        return Image(reference, at, stock and told is not None, ngc, f"asked for; vLLM {at}", unsure)
+        return Image(reference, at, stock, stock and told is not None, ngc, f"asked for; vLLM {at}", unsure)
     at = wished or default_version()
     return Image(
         reference,
         at,
         stock=False,
+        exact=False,
         ngc=False,
         reason=f"asked for; vLLM {at}",
         findings=() if wished else (_version_unknown(reference, at),),
@@ -210,7 +209,7 @@ def _missing(checkpoint: Checkpoint, image: Image) -> Iterator[Finding]:
             yield _too_old(
                 row["id"],
                 row["level"],
-                f"{checkpoint.id} needs vLLM {row['since']}; {image.reference} is planned as {image.version}.",
+                f"{checkpoint.id} needs vLLM {row['since']}; {image.reference} counts as {image.version}.",
                 row["why"],
                 row["since"] if not image.ngc else newest,
                 row["source"],

@@ -329,6 +329,8 @@ def choose_parsers(
     for pick in picks.values():
         findings.extend(pick.findings)
     family = rule or {}
+    if "notice" in family:
+        findings.append(Finding(**family["notice"]))
     arguments = tuple(
         FamilyArgument(item["flag"], item["value"], item["why"])
         for item in (*family.get("args", ()), *_mistral_format(family, checkpoint))
@@ -366,7 +368,7 @@ class _Pick:
         wanted = _candidates(row.get(kind, ()), at)
         for name in wanted:
             if name in known:
-                return cls(name, f"row {row['id']}: {_source(row)}")
+                return cls(name, f"for {row['id']} models ({_source(row)})")
         if wanted or kind in row.get("plugin", {}):
             if own:
                 return cls._shipped(own[0])

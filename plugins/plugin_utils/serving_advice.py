@@ -1,0 +1,110 @@
+# Copyright: dgx_spark.vllm maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the user should know about a command line that is right: budgets, templates, drafts, layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .checkpoint import Checkpoint
+from .engine import Engine
+from .findings import Finding
+from .flags import needs_draft_model
+from .images import Image, layer
+from .knowledge import knowledge
+from .parsers import Parsers, template_text
+from .placement import Placement
+from .wishes import Wishes
+
+
+def thinking_advice(parsers: Parsers, engine: Engine, nodes: int) -> Iterator[Finding]:
+    if parsers.thinking not in ("on", "always", "adaptive"):
+        return
+    row = knowledge("serving")["reasoning_budget"]
+    budget = row["several"] if nodes > 1 else row["single"]
+    switch = f" Thinking is switched with {parsers.toggle}." if parsers.toggle else ""
+    yield Finding(
+        level="note",
+        id="reasoning-budget",
+        what=f"The model thinks before it answers; give a request max_tokens of {budget} or more.",
+        why="A budget spent in thought ends with content null and finish_reason length.",
+        fix=f"Set max_tokens in the client, at most the context of {engine.context}.{switch}",
+        source=row["source"],
+    )
+    if engine.context < budget:
+        yield Finding(
+            level="warning",
+            id="context-below-reasoning-budget",
+            what=f"The context of {engine.context} is shorter than a thinking answer ({budget} tokens).",
+            why="Prompt, thought and answer share the context.",
+            fix="Set vllm_context higher, or switch thinking off.",
+            source=row["source"],
+        )
+    if parsers.reasoning is None:
+        yield Finding(
+            level="warning",
+            id="thinking-without-parser",
+            what="The model thinks, but no reasoning parser is set: its thoughts will stand in content.",
+            why="No parser of this version is known to fit.",
+            fix="Look at one answer; set vllm_reasoning_parser if the tags fit one.",
+            source="knowledge/parsers.yml",
+        )
+
+
+def template_advice(checkpoint: Checkpoint, parsers: Parsers, users: set[str]) -> Iterator[Finding]:
+    own_format = {argument.flag for argument in parsers.arguments} | users
+    looked = bool(checkpoint.tokenizer_config) and bool(checkpoint.files)
+    shipped = any(file.rsplit("/", 1)[-1].startswith("chat_template") for file in checkpoint.files)
+    if (
+        looked
+        and not shipped
+        and not template_text(checkpoint)
+        and parsers.chat_template is None
+        and not own_format & {"--tokenizer-mode", "--chat-template"}
+    ):
+        yield Finding(
+            level="warning",
+            id="no-chat-template",
+            what="The repository has no chat template; /v1/chat/completions will refuse every request.",
+            why="It is a base checkpoint, or a mirror that lost the file.",
+            fix="Choose the instruct variant, use /v1/completions, or add --chat-template to extra_args.",
+            source="vLLM 0.33.0 docs/serving/openai_compatible_server.md",
+        )
+
+
+def speculative_advice(wishes: Wishes) -> Iterator[Finding]:
+    asked = wishes.speculative
+    if asked is not None and asked.model is None and needs_draft_model(asked.method):
+        yield Finding(
+            level="warning",
+            id="draft-model-not-named",
+            what=f"Speculative method {asked.method} needs a draft model, and none is named.",
+            why="vLLM stops at the start without it; its memory is planned from draft_weight_bytes.",
+            fix="Name it: vllm_speculative: {method: ..., num_tokens: ..., model: owner/name}.",
+            source="vLLM 0.33.0 config/speculative.py",
+        )
+
+
+def layer_advice(image: Image, placement: Placement, nodes: int) -> Iterator[Finding]:
+    if nodes < 2 or placement.launcher != "ray":
+        return
+    if layer("ray", image.version) is None:
+        return
+    if image.stock or image.ngc:
+        yield Finding(
+            level="note",
+            id="ray-layer",
+            what=f"Ray is added to {image.reference} in a derived image.",
+            why="vLLM's images have held no Ray since 0.18.",
+            fix="Set vllm_launcher to mp to use the image as it is.",
+            source="vLLM 0.18.0 requirements; docs/serving/parallelism_scaling.md",
+        )
+    else:
+        yield Finding(
+            level="warning",
+            id="ray-in-image-unknown",
+            what=f"Launcher ray needs Ray in {image.reference}; nothing tells whether it is there.",
+            why="vLLM's own images have held no Ray since 0.18; nothing is added to images built elsewhere.",
+            fix="Check with `docker run --rm --entrypoint ray IMAGE --version`, or set vllm_launcher to mp.",
+            source="vLLM 0.18.0 requirements",
+        )
