@@ -1,0 +1,240 @@
+# Copyright: dgx_spark.vllm maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Reading logs as a stream: which rules hit where and when, and how far a start came.
+
+Speed comes from three cheap questions asked before any regular expression: was this line seen before but for its
+digits, has it one of the words that rules begin with, and is the line loud enough for the rule. Memory is bounded:
+a hit is kept once an attempt, with its first lines and a count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from . import lines
+from .rules import LogRule, ProgressRule, log_rules, progress_rules
+
+_NO_DIGITS = {ord(digit): None for digit in "0123456789"}
+_SPLIT = {ord(char): " " for char in map(chr, range(128)) if not (char.isalnum() or char == "_")}
+_REMEMBERED_LINES, _REMEMBERED_LENGTH = 20_000, 600
+_LOOK_BACK_LINES = 200
+_EVIDENCE_LINES = 3
+# Enough to tell "again and again"; beyond it a hit is only counted, not matched again.
+_MATCHED_HITS = 200
+
+# A new run of the server.
+_BEGINS = re.compile(
+    r"█ {1,8}version \d|vLLM API server version|vLLM server version|Scheduled restart job, restart counter"
+    r"|systemd\[\d+\]: (?:Starting|Started) .{0,80}vllm|Starting .{0,40}vllm-\S{1,60}\.service",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Hit:
+    """One rule seen in one attempt of one stream."""
+
+    rule: LogRule
+    node: str
+    stream: str
+    attempt: int
+    order: int
+    stamp: float | None
+    level: str
+    values: dict[str, str]
+    evidence: list[str] = field(default_factory=list)
+    count: int = 1
+    last_order: int = 0
+
+
+@dataclass(slots=True)
+class Progress:
+    """The last stage a stream reported in an attempt."""
+
+    rule: ProgressRule
+    node: str
+    order: int
+    values: dict[str, str]
+
+
+@dataclass(slots=True)
+class Stream:
+    """What one node (or one compose service on it) said."""
+
+    node: str
+    name: str
+    attempt: int = 0
+    lines: int = 0
+    hits: dict[tuple[int, str], Hit] = field(default_factory=dict)
+    progress: dict[int, Progress] = field(default_factory=dict)
+    ready: dict[int, int] = field(default_factory=dict)
+    served: dict[int, int] = field(default_factory=dict)
+    troubled: bool = False
+
+
+@cache
+def word_index() -> dict[str, list[tuple[int, LogRule | ProgressRule]]]:
+    """Word to the rules that begin with it, with their place in the order of trying."""
+    ranks = {"noise": 0, "fault": 1, "degraded": 2, "signal": 3, "wrapper": 4}
+    index: dict[str, list[tuple[int, LogRule | ProgressRule]]] = {}
+    for order, rule in enumerate(log_rules()):
+        for word in rule.words:
+            index.setdefault(word, []).append((ranks[rule.kind] * 10_000 + order, rule))
+    for order, step in enumerate(progress_rules()):
+        for word in step.words:
+            index.setdefault(word, []).append((50_000 + order, step))
+    return index
+
+
+def candidates(key: str) -> tuple[LogRule | ProgressRule, ...]:
+    """The rules worth trying on a line (given without its digits), noise first, then by file order."""
+    index = word_index()
+    found = {order: rule for word in set(key.lower().translate(_SPLIT).split()) if word in index
+             for order, rule in index[word]}
+    return tuple(found[order] for order in sorted(found))
+
+
+def split(text: str | Iterable[str]) -> Iterator[str]:
+    """Lines of a text, or of anything that gives lines; progress bars redraw with carriage returns."""
+    if isinstance(text, str):
+        yield from text.splitlines()
+        return
+    for line in text:
+        if "\r" in line:
+            yield from line.splitlines()
+        else:
+            yield line.rstrip("\n")
+
+
+class Reader:
+    """Feeds the lines of one node to the rules."""
+
+    def __init__(self, node: str, vllm_version: str | None = None) -> None:
+        self.node = node
+        self.version = vllm_version
+        self.streams: dict[str, Stream] = {}
+        self._order = 0
+        self._known: dict[str, tuple[LogRule | ProgressRule, ...]] = {}
+        self._recent: deque[str] = deque(maxlen=_LOOK_BACK_LINES)
+        self._waiting: tuple[str, tuple[LogRule, ...]] | None = None
+
+    def read(self, text: str | Iterable[str]) -> list[Stream]:
+        """All lines of a text; returns the streams found in it."""
+        known, limit = self._known, lines.LINE_LIMIT
+        recent = self._recent
+        order = self._order
+        for line in split(text):
+            order += 1
+            recent.append(line)
+            if len(line) > limit or line.startswith('{"log":') or "\x1b" in line:
+                line = lines.shorten(line)
+            key = line.translate(_NO_DIGITS)
+            found = known.get(key)
+            if found is None:
+                found = candidates(key)
+                if len(known) < _REMEMBERED_LINES and len(key) < _REMEMBERED_LENGTH:
+                    known[key] = found
+            if found or self._waiting:
+                self._order = order
+                self._try(line, found)
+        self._order = order
+        for stream in self.streams.values():
+            stream.lines = order
+        return list(self.streams.values()) or [Stream(self.node, "", lines=order)]
+
+    def _try(self, line: str, found: tuple[LogRule | ProgressRule, ...]) -> None:
+        level = lines.level(line)
+        stream = self._stream(line)
+        waiting, self._waiting = self._waiting, None
+        if waiting and not level:
+            joined = f"{waiting[0]} {line.strip()}"
+            for rule in waiting[1]:
+                if match := rule.pattern.search(joined):
+                    self._hit(stream, rule, joined, level, match)
+                    return
+        if _BEGINS.search(line, 0, 600):
+            self._begin(stream)
+        unmatched: list[LogRule] = []
+        for rule in found:
+            if isinstance(rule, ProgressRule):
+                self._progress(stream, rule, line)
+                continue
+            if level == "info" and not rule.quiet:
+                continue
+            if not rule.in_force(self.version):
+                continue
+            known = stream.hits.get((stream.attempt, rule.id))
+            if known and known.count > _MATCHED_HITS:
+                known.count += 1
+                known.last_order = self._order
+                return
+            if match := rule.pattern.search(line):
+                self._hit(stream, rule, line, level, match)
+                if rule.kind not in ("signal", "wrapper"):
+                    return
+            elif rule.kind == "fault":
+                unmatched.append(rule)
+        if unmatched and level != "info":
+            self._waiting = (line, tuple(unmatched))
+
+    def _stream(self, line: str) -> Stream:
+        name = lines.service(line)
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self.streams[name] = Stream(self.node, name)
+        return stream
+
+    def _begin(self, stream: Stream) -> None:
+        if stream.troubled or stream.attempt in stream.ready:
+            stream.attempt += 1
+            stream.troubled = False
+
+    def _hit(self, stream: Stream, rule: LogRule, line: str, level: str, match: re.Match[str]) -> None:
+        if rule.kind == "noise":
+            return
+        if rule.kind in ("fault", "wrapper"):
+            stream.troubled = True
+        values = {name: text for name, text in match.groupdict().items() if text is not None}
+        known = stream.hits.get((stream.attempt, rule.id))
+        if known is None:
+            known = Hit(rule, self.node, stream.name, stream.attempt, self._order, self._stamp(line), level, values,
+                        last_order=self._order)
+            stream.hits[stream.attempt, rule.id] = known
+        else:
+            known.count += 1
+            known.last_order = self._order
+            known.values = {**values, **known.values}
+            if level == "error":
+                known.level = "error"
+        if len(known.evidence) < _EVIDENCE_LINES:
+            text = line.strip()[:400]
+            if text not in known.evidence:
+                known.evidence.append(text)
+
+    def _stamp(self, line: str) -> float | None:
+        stamp = lines.stamp(line)
+        if stamp is None:
+            for earlier in reversed(self._recent):
+                if (stamp := lines.stamp(earlier)) is not None:
+                    break
+        return stamp
+
+    def _progress(self, stream: Stream, rule: ProgressRule, line: str) -> None:
+        match = rule.pattern.search(line)
+        if match is None:
+            return
+        values = {name: text for name, text in match.groupdict().items() if text is not None}
+        stream.progress[stream.attempt] = Progress(rule, self.node, self._order, values)
+        if rule.done:
+            stream.ready.setdefault(stream.attempt, self._order)
+            if rule.stage == "serving":
+                stream.served[stream.attempt] = self._order
+
+
+def read(node: str, text: str | Iterable[str], vllm_version: str | None = None) -> list[Stream]:
+    """The streams of one node's log."""
+    return Reader(node, vllm_version).read(text)

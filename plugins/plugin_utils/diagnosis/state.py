@@ -1,0 +1,47 @@
+# Copyright: dgx_spark.vllm maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The state of the nodes as facts, and as lines where it quotes logs.
+
+Who writes state down differs: our own facts module, ``docker inspect``, a person. So keys are matched by
+patterns over dotted paths, and every text in it is also read as a line of that node's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .conditions import flatten
+
+# Sections of a node; a state that has them at its top is the state of one node.
+_SECTIONS = frozenset((
+    "systemd", "docker", "memory", "linger", "groups", "unit", "units", "container", "containers", "mtu", "metrics",
+    "gpu", "ports", "fabric", "links", "kernel", "logind", "meminfo", "nvidia_smi", "power", "user", "time", "ray",
+    "inspect", "state", "disk", "rdma", "network", "request", "config",
+))
+
+
+def per_node(state: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The state node by node; facts about the whole deployment are under the empty name."""
+    nodes = {str(name): part for name, part in state.items()
+             if isinstance(part, Mapping) and str(name).lower() not in _SECTIONS}
+    scalar = {str(name): part for name, part in state.items() if not isinstance(part, Mapping)}
+    sections = {str(name): part for name, part in state.items()
+                if isinstance(part, Mapping) and str(name).lower() in _SECTIONS}
+    if nodes and not sections:
+        return {**nodes, **({"": scalar} if scalar else {})}
+    return {"": state} if state else {}
+
+
+def facts(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves of one node's state under ``state.``, and all of it as one text under ``state_text``."""
+    leaves = {f"state.{path}": value for path, value in flatten(state) if value is not None}
+    if leaves:
+        leaves["state_text"] = "\n".join(f"{path[6:]}: {value}" for path, value in leaves.items())[:20000]
+    return leaves
+
+
+def quoted(state: Mapping[str, Any]) -> list[str]:
+    """Texts of the state that may quote a log."""
+    return [line for _path, value in flatten(state) if isinstance(value, str) and len(value) > 12
+            for line in value.splitlines()]
