@@ -35,6 +35,15 @@ Kind = Literal[
 GROWING: frozenset[str] = frozenset({"full", "mla", "indexer"})
 STATES: frozenset[str] = frozenset({"mamba1", "mamba2", "gdn", "kda", "linear", "shortconv"})
 
+_TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "language_model_config")
+_LISTS = (
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "layer_types",
+    "attn_type_list",
+    "sliding_window_pattern",
+)
+
 # vLLM's smallest default of max_num_batched_tokens, twice in flight: a window that reaches this far from the
 # native context never drops a token (v1/kv_cache_interface.py, SlidingWindowSpec).
 _SMALLEST_IN_FLIGHT_TOKENS = 4096
@@ -110,6 +119,16 @@ def _family(model_type: str) -> Mapping[str, Any]:
     return {}
 
 
+def _text_in_file(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's config as the file has it, without what was derived from it."""
+    inner = config
+    while True:
+        nested = next((inner[key] for key in _TEXT_KEYS if isinstance(inner.get(key), Mapping)), None)
+        if not nested:
+            return inner
+        inner = nested
+
+
 class _Reader:
     """The text config of a checkpoint, with the family's defaults behind it."""
 
@@ -122,6 +141,7 @@ class _Reader:
         self.defaults: Mapping[str, Any] = self.row.get("defaults") or {}
         self.native_context = checkpoint.native_context
         self.checkpoint = checkpoint
+        self.file = _text_in_file(checkpoint.config)
 
     def get(self, key: str | None, default: Any = None) -> Any:
         if key is None:
@@ -196,14 +216,8 @@ def _kinds(reader: _Reader) -> list[str]:
     blocks = reader.get("block_configs")
     if isinstance(blocks, Sequence) and len(blocks) >= layers and "block_type" not in (blocks[0] or {}):
         return ["none" if _no_attention(block) else "full" for block in blocks[:layers]]
-    for key in (
-        "hybrid_override_pattern",
-        "layers_block_type",
-        "layer_types",
-        "attn_type_list",
-        "sliding_window_pattern",
-    ):
-        words = _words(reader.get(key))
+    for key in _LISTS:
+        words = _words(reader.file.get(key))
         if words:
             if key == "sliding_window_pattern":
                 words = _tile(words, layers)
@@ -222,6 +236,9 @@ def _kinds(reader: _Reader) -> list[str]:
         return ["full" if index % period == offset else row["other"] for index in range(layers)]
     if "pattern" in row:
         return _tile(row["pattern"], layers)
+    derived = _words(reader.text.get("layer_types"))
+    if derived and len(derived) >= layers and len(set(derived)) > 1:
+        return _named(derived[:layers], reader)
     if _is_int(reader.get("sliding_window")) and reader.get("use_sliding_window") is not False:
         return ["sliding"] * layers
     return ["full"] * layers
