@@ -93,6 +93,8 @@ def decode_speed(
     pipeline: int = 1,
     tensor: int = 1,
     depth_tokens: int | None = None,
+    enforce_eager: bool = False,
+    speculative: bool = False,
 ) -> Speed:
     """Tokens per second of one stream on ``pipeline`` x ``tensor`` nodes; ``bandwidth_gb_s`` is 10^9 bytes.
 
@@ -108,11 +110,13 @@ def decode_speed(
         + decoding.unquantized_bytes / model["formats"]["none"]["efficiency"]
         + decoding.kv_read_bytes(depth) / model["kv"]["efficiency"]
     ) / (bandwidth * tensor)
-    computing = sum(count * _row(model["block_seconds"], kind) for kind, count in decoding.blocks.items())
+    times = model["block_seconds"]
+    eager = times["eager"] if enforce_eager else 0.0
+    computing = sum(count * (_row(times, kind) + eager) for kind, count in decoding.blocks.items())
     talking = (pipeline - 1) * model["nodes"]["stage_hop_seconds"]
     if tensor > 1:
         talking += sum(decoding.blocks.values()) * model["nodes"]["reduction_seconds"]
-    expected = 1.0 / (reading + computing + talking)
+    expected = (model["speculative"]["factor"] if speculative else 1.0) / (reading + computing + talking)
     spread = _row(model["spread"], "multi" if pipeline * tensor > 1 else decoding.format)
     total = decoding.bytes_per_token(depth)
     roofline = bandwidth * tensor / total

@@ -1,0 +1,249 @@
+# Copyright: dgx_spark.vllm maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a checkpoint asks of each node under a layout: weights, caches for the asked requests, overhead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from . import advice
+from .attention import STATES, layer_caches
+from .checkpoint import Checkpoint
+from .findings import Finding
+from .knowledge import knowledge
+from .kv_cache import KvLayout, state_bytes
+from .memory import kv_bytes_per_token, kv_layout
+from .overhead import overhead
+from .placement import GIB, Kind, Layout, Node
+from .speed import Decoding
+from .weights import active_weight_bytes, split_layers, stage_weights
+from .wishes import Speculative, Wishes
+
+PARTITION = "VLLM_PP_LAYER_PARTITION"
+# Layers that carry a state from token to token instead of looking back.
+RECURRENT = frozenset({"linear_attention", "mamba", "hybrid", "conv", "rg_lru"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is settled before anybody looks at nodes. ``requests`` of ``context`` tokens must fit at once."""
+
+    checkpoint: Checkpoint
+    version: str
+    context: int
+    requests: int
+    sequences: int
+    batched_tokens: int
+    kv_cache_dtype: str
+    prefix_caching: bool | None
+    speculative: Speculative | None
+    kv_cache_memory_bytes: int | None
+    enforce_eager: bool
+    partition: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, wishes: Wishes, engine: Any, version: str) -> Ask:
+        """From wishes and engine settings. One request must fit, as vLLM demands, unless more are asked."""
+        split = wishes.extra_env.get(PARTITION)
+        return cls(
+            checkpoint=checkpoint,
+            version=version,
+            context=engine.context,
+            requests=wishes.concurrency or 1,
+            sequences=engine.max_num_seqs,
+            batched_tokens=engine.max_num_batched_tokens,
+            kv_cache_dtype=engine.kv_cache_dtype,
+            prefix_caching=engine.prefix_caching,
+            speculative=wishes.speculative,
+            kv_cache_memory_bytes=wishes.kv_cache_memory_bytes,
+            enforce_eager="--enforce-eager" in wishes.extra_args,
+            partition=tuple(int(size) for size in split.split(",")) if split else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a layout takes on each of its nodes, in bytes; ``kv`` and ``states`` for the asked requests."""
+
+    pipeline: int
+    tensor: int
+    partition: tuple[int, ...] | None
+    bounds: tuple[tuple[int, int], ...]
+    cache: KvLayout
+    weights: tuple[int, ...]
+    kv: tuple[int, ...]
+    states: tuple[int, ...]
+    overhead: tuple[int, ...]
+
+    @property
+    def footprints(self) -> tuple[int, ...]:
+        """All of it, node by node."""
+        return tuple(map(sum, zip(self.weights, self.kv, self.states, self.overhead, strict=True)))
+
+    def cache_room(
+        self, nodes: Sequence[Node], share: float, kv_cache_memory_bytes: int | None
+    ) -> tuple[int, ...]:
+        """Bytes vLLM has for the cache on each node: what the share leaves, or what was asked for."""
+        if kv_cache_memory_bytes is not None:
+            return (kv_cache_memory_bytes,) * len(nodes)
+        taken = zip(nodes, self.weights, self.overhead, strict=True)
+        return tuple(
+            max(0, int(share * node.memory_total_bytes) - weights - overhead)
+            for node, weights, overhead in taken
+        )
+
+
+class Scales:
+    """Weighs layouts of one ask; each size is weighed once."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self._known: dict[tuple[int, int, tuple[int, ...] | None], Demand] = {}
+
+    def most_stages(self) -> int:
+        """How many pipeline stages vLLM allows: one a layer, or one if the architecture cannot be cut."""
+        return 1 if cannot_pipeline(self.ask.checkpoint.architecture) else self.ask.checkpoint.layers
+
+    def weigh(self, kind: Kind, nodes: Sequence[Node]) -> tuple[tuple[int, ...], Demand]:
+        """Footprint on each node, and what it is made of."""
+        count = len(nodes)
+        demand = self.demand(count if kind == "pipeline" else 1, count if kind == "tensor" else 1)
+        return demand.footprints, demand
+
+    def demand(self, pipeline: int, tensor: int, partition: tuple[int, ...] | None = None) -> Demand:
+        """What ``pipeline`` x ``tensor`` nodes need; ``partition`` is the layers of each stage."""
+        if partition is None and self.ask.partition and len(self.ask.partition) == pipeline:
+            partition = self.ask.partition
+        key = (pipeline, tensor, partition)
+        if key not in self._known:
+            self._known[key] = self._demand(pipeline, tensor, partition)
+        return self._known[key]
+
+    def _demand(self, pipeline: int, tensor: int, partition: tuple[int, ...] | None) -> Demand:
+        ask, checkpoint = self.ask, self.ask.checkpoint
+        cache = kv_layout(
+            checkpoint,
+            pipeline,
+            tensor,
+            partition,
+            ask.kv_cache_dtype,
+            ask.batched_tokens,
+            ask.prefix_caching,
+            ask.speculative,
+            ask.version,
+            context=ask.context,
+        )
+        whole, states = cache.request_bytes(ask.context), cache.request_state_bytes(ask.context)
+        states = tuple(ask.requests * size for size in states)
+        kv = tuple(ask.requests * size - state for size, state in zip(whole, states, strict=True))
+        if ask.kv_cache_memory_bytes is not None:
+            # The cache is then as large as asked, whatever the requests need.
+            kv = tuple(
+                max(size, ask.kv_cache_memory_bytes - state) for size, state in zip(kv, states, strict=True)
+            )
+        bounds = split_layers(checkpoint.layers, pipeline, partition)
+        return Demand(
+            pipeline=pipeline,
+            tensor=tensor,
+            partition=partition,
+            bounds=tuple(bound for bound in bounds for _rank in range(tensor)),
+            cache=cache,
+            weights=stage_weights(checkpoint, pipeline, tensor, partition),
+            kv=kv,
+            states=states,
+            overhead=self._overhead(pipeline, tensor),
+        )
+
+    def _overhead(self, pipeline: int, tensor: int) -> tuple[int, ...]:
+        ask = self.ask
+        ranks = overhead(
+            ask.checkpoint,
+            pipeline,
+            tensor,
+            ask.batched_tokens,
+            ask.sequences,
+            ask.context,
+            ask.speculative,
+            ask.enforce_eager,
+        )
+        return tuple(rank.total_bytes for rank in ranks)
+
+    def changed(self, **changes: Any) -> Scales:
+        """Scales for the same ask but for some fields."""
+        return Scales(replace(self.ask, **changes))
+
+    def largest_context(self, demand: Demand, room: Sequence[int]) -> int:
+        """The longest context, up to the native one, whose requests fit into ``room`` bytes on each node."""
+        limit = self.ask.checkpoint.native_context or self.ask.context
+        return demand.cache.largest_context(room, limit, self.ask.requests)
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """What a token of this checkpoint reads."""
+        return decoding_of(self.ask.checkpoint, self.ask.kv_cache_dtype)
+
+    def balance(self, layout: Layout) -> list[Finding]:
+        """A better split, if one is worth the trouble: 2 GiB off the fullest node, or fitting at all."""
+        better = self.best_partition(layout)
+        if better is None:
+            return []
+        saved = max(layout.footprints) - max(better.footprints)
+        helps = layout.budget.fits(better.footprints) and not layout.fits
+        if saved < 2 * GIB and not helps:
+            return []
+        return [advice.better_split(better.partition or (), saved, layout.fits)]
+
+    def best_partition(self, layout: Layout) -> Demand | None:
+        """The split whose fullest node is lightest, moving a layer at a time; None if it is vLLM's."""
+        demand: Demand = layout.weighed
+        if demand.pipeline < 2 or self.ask.partition:
+            return None
+        best = demand
+        for _move in range(self.ask.checkpoint.layers):
+            sizes = [end - first for first, end in best.bounds]
+            heavy = max(range(len(sizes)), key=lambda stage: best.footprints[stage])
+            light = min(range(len(sizes)), key=lambda stage: best.footprints[stage])
+            if sizes[heavy] < 2:
+                break
+            sizes[heavy] -= 1
+            sizes[light] += 1
+            moved = self.demand(demand.pipeline, 1, tuple(sizes))
+            if max(moved.footprints) >= max(best.footprints):
+                break
+            best = moved
+        return None if best is demand else best
+
+
+def cannot_pipeline(architecture: str) -> bool:
+    """Whether vLLM refuses to cut this architecture into stages."""
+    return architecture in knowledge("pipeline")["unsupported"]
+
+
+def decoding_of(checkpoint: Checkpoint, kv_cache_dtype: str = "auto") -> Decoding:
+    """Bytes and blocks of one decoded token."""
+    active = active_weight_bytes(checkpoint)
+    blocks = Counter(
+        "moe" if kind.mlp == "sparse" else "mlp" for kind in checkpoint.kinds if kind.mlp != "none"
+    )
+    mixers = Counter(
+        "recurrent" if kind.mixer in RECURRENT else "attention"
+        for kind in checkpoint.kinds
+        if kind.mixer != "none"
+    )
+    states = sum(
+        state_bytes(cache, 1, 0, checkpoint.dtype_bytes, None)
+        for cache in layer_caches(checkpoint)
+        if cache.kind in STATES and not cache.draft
+    )
+    return Decoding(
+        quantized_bytes=active.quantized,
+        unquantized_bytes=active.unquantized,
+        format=checkpoint.quantization.format,
+        blocks={**blocks, **mixers},
+        kv_bytes_per_token=kv_bytes_per_token(checkpoint, kv_cache_dtype),
+        kv_fixed_bytes=2 * states,  # read and written
+    )
