@@ -1,0 +1,1 @@
+"""A Spark pair on one machine, real in everything but the GPU (see docs/simulator.md)."""
