@@ -146,11 +146,11 @@ def context_can_grow(context: int, largest: int, native: int | None) -> Finding:
     )
 
 
-def better_split(partition: Sequence[int], saved: int, fits: bool) -> Finding:
+def better_split(partition: Sequence[int], saved: int) -> Finding:
     """Another number of layers per stage balances the nodes."""
     split = ",".join(str(size) for size in partition)
     return Finding(
-        "note" if fits else "warning",
+        "note",
         "layers-can-be-balanced",
         f"Stages of {split} layers would take {gib(saved)} off the fullest node.",
         "vLLM splits by number of layers; embeddings, head and unlike layers make stages unequal.",

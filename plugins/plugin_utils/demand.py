@@ -12,7 +12,7 @@ from typing import Any
 
 from . import advice
 from .attention import STATES, layer_caches
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, InputError
 from .findings import Finding
 from .knowledge import knowledge
 from .kv_cache import KvLayout, state_bytes
@@ -20,10 +20,11 @@ from .memory import kv_bytes_per_token, kv_layout
 from .overhead import overhead
 from .placement import GIB, Kind, Layout, Node
 from .speed import Decoding
-from .weights import active_weight_bytes, split_layers, stage_weights
+from .weights import active_weight_bytes, split_layers, stage_weights, weigh
 from .wishes import Speculative, Wishes
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
+WORTH_MOVING_BYTES = 2 * GIB
 # Layers that carry a state from token to token instead of looking back.
 RECURRENT = frozenset({"linear_attention", "mamba", "hybrid", "conv", "rg_lru"})
 
@@ -48,7 +49,6 @@ class Ask:
     @classmethod
     def of(cls, checkpoint: Checkpoint, wishes: Wishes, engine: Any, version: str) -> Ask:
         """From wishes and engine settings. One request must fit, as vLLM demands, unless more are asked."""
-        split = wishes.extra_env.get(PARTITION)
         return cls(
             checkpoint=checkpoint,
             version=version,
@@ -61,8 +61,19 @@ class Ask:
             speculative=wishes.speculative,
             kv_cache_memory_bytes=wishes.kv_cache_memory_bytes,
             enforce_eager="--enforce-eager" in wishes.extra_args,
-            partition=tuple(int(size) for size in split.split(",")) if split else None,
+            partition=_partition(wishes.extra_env.get(PARTITION)),
         )
+
+
+def _partition(text: str | None) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    sizes = [size.strip() for size in text.split(",")]
+    if not all(size.isdigit() for size in sizes):
+        raise InputError(
+            f"extra_env.{PARTITION}", f"expected numbers of layers with commas, as 31,30; got {text!r}"
+        )
+    return tuple(int(size) for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,35 +198,64 @@ class Scales:
         return decoding_of(self.ask.checkpoint, self.ask.kv_cache_dtype)
 
     def balance(self, layout: Layout) -> list[Finding]:
-        """A better split, if one is worth the trouble: 2 GiB off the fullest node, or fitting at all."""
+        """A better split of a layout that fits, if one takes 2 GiB off the fullest node."""
+        if not layout.fits or max(layout.footprints) - min(layout.footprints) < WORTH_MOVING_BYTES:
+            return []
         better = self.best_partition(layout)
-        if better is None:
+        saved = max(layout.footprints) - max(better.footprints) if better else 0
+        if better is None or not better.partition or saved < WORTH_MOVING_BYTES:
             return []
-        saved = max(layout.footprints) - max(better.footprints)
-        helps = layout.budget.fits(better.footprints) and not layout.fits
-        if saved < 2 * GIB and not helps:
-            return []
-        return [advice.better_split(better.partition or (), saved, layout.fits)]
+        return [advice.better_split(better.partition, saved)]
 
     def best_partition(self, layout: Layout) -> Demand | None:
-        """The split whose fullest node is lightest, moving a layer at a time; None if it is vLLM's."""
-        demand: Demand = layout.weighed
-        if demand.pipeline < 2 or self.ask.partition:
+        """The split whose fullest node is lightest; None if that is vLLM's own, or the user has set one."""
+        usual: Demand = layout.weighed
+        if usual.pipeline < 2 or self.ask.partition:
             return None
-        best = demand
-        for _move in range(self.ask.checkpoint.layers):
-            sizes = [end - first for first, end in best.bounds]
-            heavy = max(range(len(sizes)), key=lambda stage: best.footprints[stage])
-            light = min(range(len(sizes)), key=lambda stage: best.footprints[stage])
-            if sizes[heavy] < 2:
-                break
-            sizes[heavy] -= 1
-            sizes[light] += 1
-            moved = self.demand(demand.pipeline, 1, tuple(sizes))
-            if max(moved.footprints) >= max(best.footprints):
-                break
-            best = moved
-        return None if best is demand else best
+        cache = sum(usual.kv) + sum(usual.states)
+        share = cache / self.ask.checkpoint.layers
+        costs = [part.bytes + share for part in weigh(self.ask.checkpoint).layers]
+        fixed = [
+            footprint - sum(costs[first:end])
+            for footprint, (first, end) in zip(usual.footprints, usual.bounds, strict=True)
+        ]
+        sizes = balanced(costs, fixed)
+        if sizes == tuple(end - first for first, end in usual.bounds):
+            return None
+        better = self.demand(usual.pipeline, 1, sizes)
+        return better if max(better.footprints) < max(usual.footprints) else None
+
+
+def balanced(costs: Sequence[float], fixed: Sequence[float]) -> tuple[int, ...]:
+    """How many layers in a row each stage takes so that the heaviest stage is as light as can be.
+
+    ``costs`` are the layers', ``fixed`` what a stage carries whatever its layers.
+    """
+    low, high = 0.0, sum(costs) + max(fixed)
+    best: tuple[int, ...] = ()
+    for _halving in range(40):
+        cap = (low + high) / 2
+        sizes = _filled(costs, fixed, cap)
+        if sizes is None:
+            low = cap
+        else:
+            best, high = sizes, cap
+    return best
+
+
+def _filled(costs: Sequence[float], fixed: Sequence[float], cap: float) -> tuple[int, ...] | None:
+    """Layers per stage, each stage filled up to ``cap``; None if some layer is left over."""
+    sizes, layer = [], 0
+    for stage, carried in enumerate(fixed):
+        keep = len(fixed) - stage - 1  # one layer at least for each stage to come
+        room, size = cap - carried, 0
+        while layer < len(costs) - keep and (costs[layer] <= room or not size):
+            if costs[layer] > room:
+                return None
+            room -= costs[layer]
+            layer, size = layer + 1, size + 1
+        sizes.append(size)
+    return tuple(sizes) if layer == len(costs) else None
 
 
 def cannot_pipeline(architecture: str) -> bool:

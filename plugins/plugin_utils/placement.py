@@ -258,6 +258,11 @@ class Layout:
         """Whether every node stays below the mark where warnings begin."""
         return self.budget.comfortable(self.footprints)
 
+    @property
+    def allowed_bytes(self) -> tuple[int, ...]:
+        """What each node is planned with: the comfortable mark, or the limit where that is not enough."""
+        return self.budget.comfortable_bytes if self.comfortable else self.budget.limit_bytes
+
 
 Weigh = Callable[[Kind, tuple[Node, ...]], tuple[tuple[int, ...], Any]]
 

@@ -156,7 +156,7 @@ def _launcher(wish: Wishes, layout: Layout) -> Any:
 
 def _reason(layout: Layout, tried: list[Layout], wish: Wishes, most: int, fits: bool) -> str:
     """Why this placement: what was asked, or what was tried and how it came out."""
-    need, limit = max(zip(layout.footprints, layout.budget.limit_bytes, strict=True))
+    need, limit = max(zip(layout.footprints, layout.allowed_bytes, strict=True))
     holds = f"{advice.gib(need)} of {advice.gib(limit)}"
     if wish.placement:
         return f"{layout.kind} as asked; the fullest node holds {holds}"
@@ -178,9 +178,7 @@ def _utilization(layout: Layout, wish: Wishes) -> tuple[float, str]:
     """The share of memory vLLM is told to take, and why."""
     if wish.gpu_memory_utilization is not None:
         return wish.gpu_memory_utilization, "as asked"
-    comfortable = layout.comfortable
-    allowed = layout.budget.comfortable_bytes if comfortable else layout.budget.limit_bytes
-    return utilization(layout.nodes, allowed), layout.budget.reason
+    return utilization(layout.nodes, layout.allowed_bytes), layout.budget.reason
 
 
 def _memory_nodes(layout: Layout, demand: Demand) -> list[dict[str, Any]]:
@@ -196,7 +194,7 @@ def _memory_nodes(layout: Layout, demand: Demand) -> list[dict[str, Any]]:
                 "state_bytes": demand.states[index],
                 "overhead_bytes": demand.overhead[index],
                 "footprint_bytes": footprint,
-                "headroom_bytes": layout.budget.limit_bytes[index] - footprint,
+                "headroom_bytes": layout.allowed_bytes[index] - footprint,
                 "memory_total_bytes": node.memory_total_bytes,
             }
         )
@@ -244,7 +242,7 @@ def _placement_findings(
     if layout.kind == "tensor":
         found.append(advice.tensor_chosen(count, all(node.rdma_devices for node in layout.nodes)))
     if layout.kind == "pipeline":
-        if _divides(checkpoint, count):
+        if layout.fits and _divides(checkpoint, count):
             other = _speed(scales, layout.nodes, 1, count)
             found.append(advice.tensor_offered(count, other.expected, speed.expected))
         found += scales.balance(layout)

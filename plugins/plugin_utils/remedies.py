@@ -70,7 +70,9 @@ def _shorter_context(scales: Scales, layout: Layout) -> Iterator[str]:
 
 def _more_nodes(scales: Scales, layout: Layout, told: Told) -> Iterator[str]:
     spare = replace(layout.nodes[0], memory_available_bytes=None)
-    for count in range(len(layout.nodes) + 1, min(MOST_NODES, scales.most_stages()) + 1):
+    roomiest = max(budget("pipeline", [spare], told).limit_bytes)
+    least = -(-sum(scales.demand(1, 1).weights) // max(roomiest, 1))  # fewer cannot even hold the weights
+    for count in range(max(len(layout.nodes) + 1, least), min(MOST_NODES, scales.most_stages()) + 1):
         nodes: tuple[Node, ...] = (*layout.nodes, *(spare for _more in range(count - len(layout.nodes))))
         footprints, _demand = scales.weigh("pipeline", nodes)
         if budget("pipeline", nodes, told).fits(footprints):

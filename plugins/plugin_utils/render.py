@@ -217,9 +217,11 @@ def _command(plan: Mapping[str, Any], width: int) -> list[str]:
     lines = [f"  vllm serve {shlex.quote(_title(plan))} \\"]
     rows = flags(serve["args"])
     column = min(max((len(row) for row in rows), default=0) + 8, 52)
+    said = ""
     for number, row in enumerate(rows):
         text = f"    {row}" + (" \\" if number < len(rows) - 1 else "")
         why = reasons.get(_flag_name(row), "")
+        said, why = why, "the same" if why and why == said else why
         if not why:
             lines.append(text)
         elif len(text) < column:
