@@ -53,7 +53,10 @@ def thinking_advice(parsers: Parsers, engine: Engine, nodes: int) -> Iterator[Fi
 
 def template_advice(checkpoint: Checkpoint, parsers: Parsers, users: set[str]) -> Iterator[Finding]:
     own_format = {argument.flag for argument in parsers.arguments} | users
-    looked = bool(checkpoint.tokenizer_config) and bool(checkpoint.files)
+    # Only a whole listing, weights included, can show that a file is not there.
+    looked = bool(checkpoint.tokenizer_config) and any(
+        file.endswith(".safetensors") for file in checkpoint.files
+    )
     shipped = any(file.rsplit("/", 1)[-1].startswith("chat_template") for file in checkpoint.files)
     if (
         looked
