@@ -4,7 +4,8 @@
 
 A condition is a mapping. ``fact`` names one fact exactly, ``key`` a regular expression for its path,
 ``log`` the id of a log rule (its value is how often it was seen). What is asked of the value: ``is``, ``in``,
-``matches``, ``above``, ``below``, ``at_least``, ``truthy``, ``present``; ``as`` keeps it for the texts.
+``matches``, ``above``, ``below``, ``at_least``, ``truthy``,
+``below_key`` (below the figure of another fact), ``present``; ``as`` keeps it for the texts.
 ``any``, ``all`` and ``not`` combine.
 """
 
@@ -42,7 +43,7 @@ def truthy(value: Any) -> bool:
     return str(value).strip().lower() in _TRUE if isinstance(value, str) else bool(value)
 
 
-def _asked(condition: Mapping[str, Any], value: Any, values: dict[str, Any]) -> bool:
+def _asked(condition: Mapping[str, Any], value: Any, facts: Facts, values: dict[str, Any]) -> bool:
     if "is" in condition and str(value).lower() != str(condition["is"]).lower():
         return False
     if "in" in condition and str(value).lower() not in {str(item).lower() for item in condition["in"]}:
@@ -61,6 +62,12 @@ def _asked(condition: Mapping[str, Any], value: Any, values: dict[str, Any]) -> 
             if figure is None or not {"above": figure > bound, "below": figure < bound,
                                       "at_least": figure >= bound}[name]:
                 return False
+    if "below_key" in condition:
+        bounds = [bound for path, other in facts.items() if compiled(condition["below_key"]).search(path)
+                  and (bound := number(other)) is not None]
+        figure = number(value)
+        if figure is None or not any(figure < bound for bound in bounds):
+            return False
     if "as" in condition:
         values[condition["as"]] = value
     return True
@@ -91,7 +98,7 @@ def holds(condition: Mapping[str, Any], facts: Facts, values: dict[str, Any], se
     if "log" in condition and not {"at_least", "above", "below"} & set(condition):
         condition = {**condition, "above": 0}
     for path, value in _candidates(condition, facts):
-        if _asked(condition, value, values):
+        if _asked(condition, value, facts, values):
             if not path.startswith("log."):
                 seen.append(f"{path}: {value}"[:300])
             return True

@@ -70,6 +70,8 @@ def level(line: str) -> str:
     match = _LEVEL.search(line, 0, 400)
     if match is None:
         return ""
+    if match["e"] == "WARN":  # NCCL's loudest level
+        return "error"
     word = next(group for group in match.groups() if group).lower()
     return _LEVELS.get(word, "error")
 

@@ -18,21 +18,14 @@ from functools import cache
 from . import lines
 from .rules import LogRule, ProgressRule, log_rules, progress_rules
 
-_NO_DIGITS = {ord(digit): None for digit in "0123456789"}
-_SPLIT = {ord(char): " " for char in map(chr, range(128)) if not (char.isalnum() or char == "_")}
+_DIGITS = b"0123456789"
+# Lower case, and a space for whatever does not belong to a word: one pass over the bytes of a line.
+_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() and code < 128 or code == 95 else 32 for code in range(256))
 _REMEMBERED_LINES, _REMEMBERED_LENGTH = 20_000, 600
 _LOOK_BACK_LINES = 200
 _EVIDENCE_LINES = 3
 # Enough to tell "again and again"; beyond it a hit is only counted, not matched again.
 _MATCHED_HITS = 200
-
-# A new run of the server.
-_BEGINS = re.compile(
-    r"█ {1,8}version \d|vLLM API server version|vLLM server version|Scheduled restart job, restart counter"
-    r"|systemd\[\d+\]: (?:Starting|Started) .{0,80}vllm|Starting .{0,40}vllm-\S{1,60}\.service",
-    re.IGNORECASE,
-)
-
 
 @dataclass(slots=True)
 class Hit:
@@ -76,25 +69,39 @@ class Stream:
     troubled: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A rule in the index: its place in the order of trying, and the words that must be there besides."""
+
+    order: int
+    rule: LogRule | ProgressRule
+    besides: frozenset[bytes]
+
+
 @cache
-def word_index() -> dict[str, list[tuple[int, LogRule | ProgressRule]]]:
-    """Word to the rules that begin with it, with their place in the order of trying."""
+def word_index() -> dict[bytes, tuple[_Entry, ...]]:
+    """First word to the rules that begin with it. A trigger is a word, or several joined by ``+``."""
     ranks = {"noise": 0, "fault": 1, "degraded": 2, "signal": 3, "wrapper": 4}
-    index: dict[str, list[tuple[int, LogRule | ProgressRule]]] = {}
-    for order, rule in enumerate(log_rules()):
-        for word in rule.words:
-            index.setdefault(word, []).append((ranks[rule.kind] * 10_000 + order, rule))
-    for order, step in enumerate(progress_rules()):
-        for word in step.words:
-            index.setdefault(word, []).append((50_000 + order, step))
-    return index
+    index: dict[bytes, list[_Entry]] = {}
+    ordered: list[tuple[int, LogRule | ProgressRule]] = [
+        (ranks[rule.kind] * 10_000 + order, rule) for order, rule in enumerate(log_rules())]
+    ordered += [(50_000 + order, step) for order, step in enumerate(progress_rules())]
+    for order, rule in ordered:
+        for trigger in rule.words:
+            first, *others = trigger.encode().split(b"+")
+            index.setdefault(first, []).append(_Entry(order, rule, frozenset(others)))
+    return {word: tuple(entries) for word, entries in index.items()}
 
 
-def candidates(key: str) -> tuple[LogRule | ProgressRule, ...]:
+def candidates(key: bytes) -> tuple[LogRule | ProgressRule, ...]:
     """The rules worth trying on a line (given without its digits), noise first, then by file order."""
+    words = key.translate(_WORDS).split()
     index = word_index()
-    found = {order: rule for word in set(key.lower().translate(_SPLIT).split()) if word in index
-             for order, rule in index[word]}
+    if index.keys().isdisjoint(words):
+        return ()
+    there = set(words)
+    found = {entry.order: entry.rule for word in there if word in index for entry in index[word]
+             if entry.besides <= there}
     return tuple(found[order] for order in sorted(found))
 
 
@@ -118,36 +125,45 @@ class Reader:
         self.version = vllm_version
         self.streams: dict[str, Stream] = {}
         self._order = 0
-        self._known: dict[str, tuple[LogRule | ProgressRule, ...]] = {}
+        self._known: dict[bytes, tuple[str, tuple[LogRule | ProgressRule, ...]]] = {}
         self._recent: deque[str] = deque(maxlen=_LOOK_BACK_LINES)
         self._waiting: tuple[str, tuple[LogRule, ...]] | None = None
 
     def read(self, text: str | Iterable[str]) -> list[Stream]:
         """All lines of a text; returns the streams found in it."""
-        known, limit = self._known, lines.LINE_LIMIT
-        recent = self._recent
+        known, remember = self._known, self._recent.append
         order = self._order
         for line in split(text):
             order += 1
-            recent.append(line)
-            if len(line) > limit or line.startswith('{"log":') or "\x1b" in line:
+            remember(line)
+            if len(line) > lines.LINE_LIMIT or line.startswith('{"log":') or "\x1b" in line:
                 line = lines.shorten(line)
-            key = line.translate(_NO_DIGITS)
-            found = known.get(key)
-            if found is None:
-                found = candidates(key)
+            key = line.encode("utf-8", "replace").translate(None, _DIGITS)
+            seen = known.get(key)
+            if seen is None:
+                seen = self._asked(line, key)
                 if len(known) < _REMEMBERED_LINES and len(key) < _REMEMBERED_LENGTH:
-                    known[key] = found
-            if found or self._waiting:
+                    known[key] = seen
+            if seen[1] or self._waiting:
                 self._order = order
-                self._try(line, found)
-        self._order = order
+                self._try(line, *seen)
         for stream in self.streams.values():
             stream.lines = order
         return list(self.streams.values()) or [Stream(self.node, "", lines=order)]
 
-    def _try(self, line: str, found: tuple[LogRule | ProgressRule, ...]) -> None:
+    def _asked(self, line: str, key: bytes) -> tuple[str, tuple[LogRule | ProgressRule, ...]]:
+        """How loud a line is and which rules may speak on it; the same for all lines that differ in digits only."""
+        found = candidates(key)
+        if not found:
+            return "", ()
         level = lines.level(line)
+        return level, tuple(
+            rule for rule in found
+            if isinstance(rule, ProgressRule) or not (
+                (level == "info" and not rule.quiet) or (level == "error" and rule.kind == "noise")
+                or not rule.in_force(self.version)))
+
+    def _try(self, line: str, level: str, found: tuple[LogRule | ProgressRule, ...]) -> None:
         stream = self._stream(line)
         waiting, self._waiting = self._waiting, None
         if waiting and not level:
@@ -156,16 +172,10 @@ class Reader:
                 if match := rule.pattern.search(joined):
                     self._hit(stream, rule, joined, level, match)
                     return
-        if _BEGINS.search(line, 0, 600):
-            self._begin(stream)
         unmatched: list[LogRule] = []
         for rule in found:
             if isinstance(rule, ProgressRule):
                 self._progress(stream, rule, line)
-                continue
-            if level == "info" and not rule.quiet:
-                continue
-            if not rule.in_force(self.version):
                 continue
             known = stream.hits.get((stream.attempt, rule.id))
             if known and known.count > _MATCHED_HITS:
@@ -178,11 +188,11 @@ class Reader:
                     return
             elif rule.kind == "fault":
                 unmatched.append(rule)
-        if unmatched and level != "info":
+        if unmatched:
             self._waiting = (line, tuple(unmatched))
 
     def _stream(self, line: str) -> Stream:
-        name = lines.service(line)
+        name = lines.service(line) if " | " in line[:80] else ""
         stream = self.streams.get(name)
         if stream is None:
             stream = self.streams[name] = Stream(self.node, name)
@@ -227,6 +237,8 @@ class Reader:
         match = rule.pattern.search(line)
         if match is None:
             return
+        if rule.begins:
+            self._begin(stream)
         values = {name: text for name, text in match.groupdict().items() if text is not None}
         stream.progress[stream.attempt] = Progress(rule, self.node, self._order, values)
         if rule.done:

@@ -20,7 +20,7 @@ from .conditions import compiled
 Kind = Literal["fault", "degraded", "wrapper", "signal", "noise"]
 
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
-_BRACED = re.compile(r"\{(?P<name>[a-z_]+)(?:\|(?P<other>[^}]*))?\}")
+_BRACED = re.compile(r"\{(?P<parts>[a-z][a-z_]*(?:\|[^{}]*)?)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class Rule:
 class LogRule(Rule):
     """A rule over single log lines.
 
-    ``words`` are whole words without digits of which a line must have one before the pattern is tried;
+    ``words`` are triggers of which a line must have one before the pattern is tried: a whole word in lower case and
+    without digits, or several joined by ``+``;
     ``loud`` rules count at warning level also when nothing else went wrong; ``quiet`` ones match INFO lines.
     """
 
@@ -78,6 +79,7 @@ class ProgressRule:
     pattern: re.Pattern[str]
     detail: str
     seconds_normal: int
+    begins: bool
     done: bool
     source: str
 
@@ -129,16 +131,19 @@ def progress_rules() -> tuple[ProgressRule, ...]:
     """The stages of a start, in their usual order."""
     return tuple(
         ProgressRule(stage=row["stage"], words=tuple(row["words"]), pattern=compiled(row["pattern"]),
-                     detail=row["detail"], seconds_normal=row["seconds_normal"], done=row.get("done", False),
+                     detail=row["detail"], seconds_normal=row["seconds_normal"], begins=row.get("begins", False), done=row.get("done", False),
                      source=row["source"])
         for row in knowledge("progress")["rules"]
     )
 
 
 def filled(text: str, values: Mapping[str, Any]) -> str:
-    """``{name|otherwise}`` replaced by what the evidence said, or by the words after the bar."""
-    return _BRACED.sub(
-        lambda match: str(values[match["name"]]).strip() if values.get(match["name"]) not in (None, "")
-        else (match["other"] if match["other"] is not None else "?"),
-        text,
-    )
+    """``{name|other_name|words}`` replaced by the first of the names that the evidence gave, else by the words."""
+    return _BRACED.sub(lambda match: _first(match["parts"].split("|"), values), text)
+
+
+def _first(parts: list[str], values: Mapping[str, Any]) -> str:
+    for name in parts:
+        if values.get(name) not in (None, ""):
+            return str(values[name]).strip()
+    return parts[-1] if len(parts) > 1 else "?"
