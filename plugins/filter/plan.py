@@ -41,7 +41,8 @@ options:
       - Default is 32768, or the model's own length where that is shorter.
     type: int
   concurrency:
-    description: Requests of full length that must fit at once. Default is one, which vLLM needs to start at all.
+    description:
+      - Requests of full length that must fit at once. Default is one, which vLLM needs to start at all.
     type: int
   placement:
     description:
@@ -51,7 +52,8 @@ options:
     type: str
     choices: [single, pipeline, tensor]
   launcher:
-    description: What joins several nodes, a Ray cluster (V(ray), the default) or vLLM's own C(--nnodes) (V(mp)).
+    description:
+      - What joins several nodes, a Ray cluster (V(ray), the default) or vLLM's own C(--nnodes) (V(mp)).
     type: str
     choices: [ray, mp]
   gpu_memory_utilization:
@@ -61,7 +63,8 @@ options:
         with a warning; giving a value here lifts that ceiling.
     type: float
   reserve_bytes:
-    description: Memory of a node to leave alone, in bytes. Lifts the ceiling as O(gpu_memory_utilization) does.
+    description:
+      - Memory of a node to leave alone, in bytes. Lifts the ceiling as O(gpu_memory_utilization) does.
     type: int
   footprint_limit_bytes:
     description: The most a node may hold, in bytes, instead of the ceiling of 90 to 95 GiB.
@@ -141,7 +144,8 @@ RETURN = r"""
 _value:
   description:
     - The plan, a plain dict that can be written as JSON. Every key is always there. Sizes are bytes.
-    - Bad input raises an error that begins with the name of the field, as C(plan: context: expected ...).
+    - Bad input raises an error that begins with the name of the field, such as C(plan), C(context) and
+      what was expected.
   type: dict
   contains:
     fits:
