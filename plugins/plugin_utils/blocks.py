@@ -46,6 +46,19 @@ def expression(text: str) -> Expression:
     return tuple(terms)
 
 
+def _conditions(marks: Iterable[str]) -> tuple[tuple[str, bool], ...]:
+    """``if X`` and ``unless X`` as the name and whether it must be set."""
+    found = (mark.split() for mark in marks)
+    return tuple((words[1], words[0] == "if") for words in found if words[0] in ("if", "unless"))
+
+
+@cache
+def _alternative(text: str) -> tuple[Expression, tuple[tuple[str, bool], ...]]:
+    """``"expression | if X"`` as the expression and its conditions."""
+    body, *marks = (part.strip() for part in text.split("|"))
+    return expression(body), _conditions(marks)
+
+
 def _number(value: Any) -> Number | None:
     """``value`` as a number if it is one (true counts as 1), else None."""
     return value if isinstance(value, int | float) else None
@@ -100,9 +113,11 @@ class Dimensions:
 
     def _first(self, alternatives: Iterable[Any] | None) -> Number | None:
         for alternative in alternatives or ():
-            value = self.value(expression(str(alternative)))
-            if value is not None:
-                return value
+            terms, conditions = _alternative(str(alternative))
+            if all(bool(self.get(name)) is wanted for name, wanted in conditions):
+                value = self.value(terms)
+                if value is not None:
+                    return value
         return None
 
     def value(self, terms: Expression) -> Number | None:
@@ -151,7 +166,6 @@ class Tensor:
     ``read`` is how many of the copies a token reads (experts it is routed to; 0 for tables read by row);
     ``plain`` tensors are never quantized, ``whole`` ones not split by tensor parallelism; ``place`` is where it
     lies in a pipeline: ``layer``, ``embedding``, ``head``, ``first``, ``last`` or ``both``.
-    ``missing`` names the config keys that a size would need and that are nowhere to be found.
     """
 
     name: str
@@ -181,7 +195,7 @@ def _block(name: str) -> tuple[TensorRow, ...]:
     rows = []
     for tensor, text in _tables()["blocks"][name].items():
         shape, *marks = (part.strip() for part in str(text).split("|"))
-        conditions = tuple((mark.split()[1], mark.startswith("if")) for mark in marks if mark.split()[0] in ("if", "unless"))
+        conditions = _conditions(marks)
         copies = next((expression(mark[5:]) for mark in marks if mark.startswith("each ")), None)
         place = next((mark for mark in marks if mark in ("embedding", "head", "first", "last", "both")), "last")
         rows.append(
@@ -206,7 +220,7 @@ def _reference(text: str) -> tuple[str, tuple[tuple[str, bool], ...], tuple[Tens
     """``"prefix:block | if X"`` as prefix, conditions and the block's rows."""
     path, *marks = (part.strip() for part in text.split("|"))
     prefix, _, block = path.rpartition(":")
-    conditions = tuple((mark.split()[1], mark.startswith("if")) for mark in marks)
+    conditions = _conditions(marks)
     return (f"{prefix}." if prefix else "", conditions, _block(block))
 
 

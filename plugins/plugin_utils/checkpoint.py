@@ -123,12 +123,21 @@ def _flattened(text: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(other, Mapping):
         flat.setdefault("sliding_num_attention_heads", other.get("num_attention_heads"))
         flat.setdefault("sliding_num_key_value_heads", other.get("num_attention_groups"))
+    sparse = text.get("sparse_attention_config")
+    if isinstance(sparse, Mapping):
+        flat.setdefault("index_n_heads", sparse.get("sparse_num_index_heads"))
+        flat.setdefault("index_head_dim", sparse.get("sparse_index_dim"))
+        frequency = sparse.get("sparse_attention_freq")
+        if isinstance(frequency, list) and "layer_types" not in text:
+            flat["layer_types"] = ["minimax_m3_sparse" if on else "full_attention" for on in frequency]
     kda = text.get("linear_attn_config")
     if isinstance(kda, Mapping):
         flat.setdefault("kda_heads", kda.get("num_heads"))
         flat.setdefault("kda_head_dim", kda.get("head_dim"))
         flat.setdefault("kda_kernel", kda.get("short_conv_kernel_size"))
         flat.setdefault("kda_full_gate", kda.get("use_full_rank_gate"))
+    if text.get("block_auto_adjust_ff_dim"):
+        flat["intermediate_size"] = _adjusted_width(text)
     ratios = text.get("compress_ratios")
     if isinstance(ratios, list) and isinstance(text.get("num_hidden_layers"), int):
         flat["stored_mtp_layers"] = max(len(ratios) - text["num_hidden_layers"], 0)
@@ -139,6 +148,18 @@ def _flattened(text: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, list) and len(value) == 2 and key.startswith("moe_") and all(isinstance(part, int) for part in value):
             flat[key] = value[0]
     return flat
+
+
+def _adjusted_width(text: Mapping[str, Any]) -> int | None:
+    """LFM2 gives a width to be cut to two thirds and rounded up (transformers 5.17, models/lfm2)."""
+    width = text.get("block_ff_dim") or text.get("intermediate_size")
+    if not isinstance(width, int):
+        return None
+    width = int(2 * width / 3)
+    multiplier, step = text.get("block_ffn_dim_multiplier"), text.get("block_multiple_of") or 256
+    if isinstance(multiplier, int | float):
+        width = int(multiplier * width)
+    return -(-width // step) * step if isinstance(step, int) and step > 0 else width
 
 
 def _positive(name: str, value: Any) -> int:
@@ -247,6 +268,7 @@ _KNOWN_MIXERS = {
     "cross_attention",
     "compressed_sparse_attention",
     "heavily_compressed_attention",
+    "block_sparse_attention",
     "rg_lru",
     "none",
 }
@@ -286,6 +308,9 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     if layers > 10_000:
         raise InputError("model.config.num_hidden_layers", f"expected at most 10000, got {layers}")
     kinds = layer_kinds(raw, dimensions, row)
+    hybrids = sum(kind.mixer == "hybrid" for kind in kinds)
+    if hybrids:
+        dimensions = dimensions.with_numbers({"num_hybrid_layers": hybrids}, {})
     text = dict(raw)
     for key in (*knowledge("blocks")["aliases"], *_DERIVED):
         value = dimensions.get(key)

@@ -172,7 +172,7 @@ def mixers(text: Mapping[str, Any], layers: int, row: Mapping[str, Any]) -> list
     if isinstance(crossing, list):
         kinds = ["cross_attention" if index in crossing else kind for index, kind in enumerate(kinds)]
     renamed = {**_MIXERS, **row.get("types", {})}
-    return ["none" if kind in _FEED_FORWARD else renamed.get(kind, kind) for kind in kinds]
+    return ["none" if kind in _FEED_FORWARD else str(renamed.get(kind, kind)) for kind in kinds]
 
 
 def _sparse_by(text: Mapping[str, Any], dimensions: Dimensions, layers: int) -> list[bool]:
@@ -252,15 +252,14 @@ def _of_block_configs(text: Mapping[str, Any], heads: int, hidden: int) -> Itera
 def layer_kinds(text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[str, Any]) -> tuple[LayerKind, ...]:
     """Every decoder layer of the model, in order."""
     layers = int(dimensions.get("num_hidden_layers") or 0)
-    mixing = mixers(text, layers, row)
+    mixing: list[str] = mixers(text, layers, row)
     feeding = mlps(text, layers, dimensions)
     numbers: list[dict[str, Number]] = [{} for _ in range(layers)]
-    for key, value in text.items():  # a list of one number a layer
-        if isinstance(value, list) and len(value) == layers and all(type(item) is int for item in value):
-            name = key.removesuffix("_per_layer")
-            if name in _PER_LAYER:
-                for index in range(layers):
-                    numbers[index][name] = value[index]
+    for name, keys in _PER_LAYER.items():  # a list of one number a layer
+        value = next((text[key] for key in keys if isinstance(text.get(key), list)), None)
+        if value is not None and len(value) == layers and all(type(item) is int for item in value):
+            for index in range(layers):
+                numbers[index][name] = value[index]
     for key, value in (text.get("per_layer_config") or {}).items():
         if str(key).isdigit() and int(key) < layers and isinstance(value, Mapping):
             numbers[int(key)].update({name: item for name, item in value.items() if type(item) is int})
@@ -278,20 +277,26 @@ def layer_kinds(text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[st
     for index, shared in enumerate(_shared_indexers(text, layers)):
         if shared:
             numbers[index]["indexer_shared"] = 1
-    return tuple(
-        LayerKind(mixer, mlp, tuple(sorted(own.items())))
-        for mixer, mlp, own in zip(mixing, feeding, numbers, strict=True)
-    )
+    same: dict[tuple[str, str, tuple[tuple[str, Number], ...]], LayerKind] = {}
+    result = []
+    for mixer, mlp, own in zip(mixing, feeding, numbers, strict=True):
+        what = (mixer, mlp, tuple(sorted(own.items())) if own else ())
+        kind = same.get(what)
+        if kind is None:
+            kind = same[what] = LayerKind(*what)
+        result.append(kind)
+    return tuple(result)
 
 
 _PER_LAYER = {
-    "intermediate_size",
-    "num_key_value_heads",
-    "num_attention_heads",
-    "head_dim",
-    "moe_intermediate_size",
-    "num_experts",
-    "num_kv_heads",
+    "intermediate_size": ("intermediate_size", "ffn_hidden_size"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "num_key_value_heads_per_layer"),
+    "num_attention_heads": ("num_attention_heads", "num_query_heads", "num_attention_heads_per_layer"),
+    "head_dim": ("head_dim",),
+    "moe_intermediate_size": ("moe_intermediate_size",),
+    "num_experts": ("num_experts", "n_routed_experts"),
+    "num_experts_per_tok": ("num_experts_per_tok", "moe_topk"),
+    "num_shared_experts": ("num_shared_experts", "num_shared_expert", "n_shared_experts"),
 }
 
 

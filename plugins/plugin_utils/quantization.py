@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .knowledge import knowledge
@@ -16,7 +16,7 @@ from .knowledge import knowledge
 # A layer's number in a module's name, and what comes after it.
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+|\*)(?:\.(.*)|(\*?))$")
 # Layers that are not the text model's: towers, and layers that predict further tokens.
-_TOWER = re.compile(r"vision|visual|audio|tower|vit|speech|image|encoder")
+_TOWER = re.compile(r"vision|visual|audio|tower|\bvit\b|speech|image")
 _LITERAL_DIGIT = re.compile(r"layers\\?\.\(?\[?\??:?\d")
 
 
@@ -160,14 +160,28 @@ class Quantization:
         """Stored bits of a quantized weight, scales included; 16 where nothing is quantized."""
         return self.scheme.stored_bits
 
-    def layer_rules(self) -> tuple[tuple[Rule, ...], Mapping[int, tuple[Rule, ...]]]:
-        """The rules that hold in every layer, and those of single layers."""
-        return _by_layer(self.rules)
+    @cached_property
+    def general_rules(self) -> tuple[Rule, ...]:
+        """The rules that hold in every layer, or outside the layers."""
+        return tuple(rule for rule in self.rules if rule.layer is None)
+
+    @cached_property
+    def single_rules(self) -> Mapping[int, tuple[Rule, ...]]:
+        """The rules of single layers; layers with the same exceptions share one tuple."""
+        single: dict[int, list[Rule]] = {}
+        for rule in self.rules:
+            if rule.layer is not None:
+                single.setdefault(rule.layer, []).append(rule)
+        shared: dict[frozenset[tuple[str, int]], tuple[Rule, ...]] = {}
+        return {
+            layer: shared.setdefault(frozenset((rule.name, id(rule.scheme)) for rule in own), tuple(own))
+            for layer, own in single.items()
+        }
 
     def scheme_of(self, tensor: str, layer: int | None = None) -> Scheme:
         """How ``tensor`` is stored: its name within layer ``layer``, or outside the layers."""
-        general, single = self.layer_rules()
-        return self.choose(tensor, (*general, *single.get(layer if layer is not None else -1, ())), layer)
+        own = self.single_rules.get(layer, ()) if layer is not None else ()
+        return self.choose(tensor, (*own, *self.general_rules), layer)
 
     def choose(self, tensor: str, rules: Iterable[Rule], layer: int | None) -> Scheme:
         """How ``tensor`` is stored under these rules."""
@@ -177,18 +191,6 @@ class Quantization:
         if self.listed_only or (self.experts_only and "experts" not in tensor):
             return UNQUANTIZED
         return self.scheme
-
-
-@lru_cache(maxsize=256)
-def _by_layer(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Mapping[int, tuple[Rule, ...]]]:
-    general = []
-    single: dict[int, list[Rule]] = {}
-    for rule in rules:
-        if rule.layer is None:
-            general.append(rule)
-        else:
-            single.setdefault(rule.layer, []).append(rule)
-    return tuple(general), {layer: tuple(own) for layer, own in single.items()}
 
 
 def needs_layer(rule: Rule) -> bool:

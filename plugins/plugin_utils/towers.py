@@ -62,6 +62,8 @@ def tower_parameters(config: Mapping[str, Any], text_width: int) -> tuple[int, t
             if value is None or not name:
                 findings.append(_finding(f"The size of the {key.removesuffix('_config')} tower is an estimate."))
             total += int(value or 0)
+    if not total and outer in knowledge("towers")["fixed"]:
+        total = knowledge("towers")["fixed"][outer] * 1_000_000
     for key in _NAMES:
         named = config.get(key)
         if isinstance(named, str) and named:

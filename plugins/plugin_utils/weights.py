@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .blocks import Dimensions, Tensor, tensors
+from .blocks import Tensor, tensors
 from .checkpoint import Checkpoint, InputError
 from .findings import Finding
 from .quantization import UNQUANTIZED, Quantization, Rule, module_rule, needs_layer
@@ -181,21 +181,24 @@ def _part(
 
 def _layer_parts(checkpoint: Checkpoint, missing: list[str]) -> tuple[Part, ...]:
     """Each decoder layer; equal layers are worked out once."""
-    general, single = checkpoint.quantization.layer_rules()
+    general, single = checkpoint.quantization.general_rules, checkpoint.quantization.single_rules
     apart = any(needs_layer(rule) for rule in general)
     own = _own_rules(checkpoint)
-    rows: dict[object, list[Tensor]] = {}
-    parts: dict[object, Part] = {}
+    rows: dict[int, list[Tensor]] = {}
+    parts: dict[tuple[int, int, int], Part] = {}
     result = []
+    none: tuple[Rule, ...] = ()
     for index, kind in enumerate(checkpoint.kinds):
-        if kind not in rows:
-            rows[kind], lacking = tensors(_references(checkpoint, kind.mixer, kind.mlp), checkpoint.dimensions(index), True)
-            missing += lacking
-        rules = single.get(index, ())
-        key = (kind, tuple((rule.kind, rule.name, rule.scheme) for rule in rules), index if apart else None)
-        if key not in parts:
-            parts[key] = _part(rows[kind], checkpoint, (*own, *rules, *general), index)
-        result.append(parts[key])
+        rules = single.get(index, none)
+        key = (id(kind), id(rules), index if apart else -1)  # equal kinds and rules are the same objects
+        part = parts.get(key)
+        if part is None:
+            if id(kind) not in rows:
+                blocks = _references(checkpoint, kind.mixer, kind.mlp)
+                rows[id(kind)], lacking = tensors(blocks, checkpoint.dimensions(index), True)
+                missing += lacking
+            part = parts[key] = _part(rows[id(kind)], checkpoint, (*own, *rules, *general), index)
+        result.append(part)
     return tuple(result)
 
 
@@ -238,13 +241,12 @@ def _mtp(checkpoint: Checkpoint, missing: list[str]) -> Part:
         dimensions = dimensions.with_numbers({}, own)
     mlp = recipe["mlp"] if checkpoint.sparsity == "moe" or recipe["mlp"] != "sparse" else "dense"
     rows, lacking = tensors([*_references(checkpoint, recipe["mixer"], mlp), *recipe.get("extra", ())], dimensions, True)
-    once, _ = tensors(recipe.get("once", ()), dimensions, True)
+    once, unused = tensors(recipe.get("once", ()), dimensions, True)
     missing += lacking
-    rules = checkpoint.quantization.layer_rules()
-    general = [rule for rule in rules[0] if not (rule.kind == "glob" and rule.name.startswith("mtp"))]
-    single = rules[1].get(checkpoint.layers, ())
-    left_alone = any(rule.name.startswith("mtp") for rule in rules[0])
-    layer = _part(rows, checkpoint, (*_own_rules(checkpoint), *single, *general), checkpoint.layers, quantizable=not left_alone)
+    general = checkpoint.quantization.general_rules
+    rules = (*_own_rules(checkpoint), *checkpoint.quantization.single_rules.get(checkpoint.layers, ()), *general)
+    left_alone = any(rule.name.startswith("mtp") for rule in general)
+    layer = _part(rows, checkpoint, rules, checkpoint.layers, quantizable=not left_alone)
     total = _part(once, checkpoint, (), None, quantizable=False)
     for _ in range(count):
         total += layer
@@ -284,7 +286,7 @@ def _weighed(checkpoint: Checkpoint) -> Weights:
     places: dict[str, list[Tensor]] = {}
     for tensor in rows:
         places.setdefault(tensor.place, []).append(tensor)
-    general = checkpoint.quantization.layer_rules()[0]
+    general = checkpoint.quantization.general_rules
     mtp = _mtp(checkpoint, missing)
 
     towers, guessed = tower_parameters(checkpoint.config, checkpoint.hidden_size)
@@ -328,36 +330,174 @@ def _missing(checkpoint: Checkpoint, names: Sequence[str]) -> tuple[Finding, ...
     )
 
 
+# Where a tensor lies, by its name. A layer's number counts only outside towers.
+_LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+_TOWER_NAME = re.compile(r"vision|visual|audio|tower|\bvit\b|speech|projector|aligner|siglip")
+_EMBEDDING_NAME = re.compile(r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|embeddings?|tok_embeddings)\.weight$")
+_HEAD_NAME = re.compile(r"(?:^|\.)(?:lm_head|output_layer|output|embed_out)\.")
+_LAST_NAME = re.compile(r"(?:^|\.)(?:norm|norm_f|ln_f|final_layernorm|final_layer_norm|embedding_norm|hc_head)\b")
+
+
+@dataclass(frozen=True)
+class Located:
+    """Bytes in memory by place in a pipeline: from the tensors' names, or from the config."""
+
+    layers: tuple[float, ...]
+    embedding: float
+    head: float
+    first: float
+    last: float
+    both: float
+
+
+def _of_tensors(checkpoint: Checkpoint) -> Located:
+    """Where the bytes of the named tensors lie; multi-token-prediction layers are left out."""
+    layers = [0.0] * checkpoint.layers
+    embedding = head = first = last = 0.0
+    shrink = checkpoint.dtype_bytes / checkpoint.stored_bytes if checkpoint.quantization.method == "none" else 1.0
+    for name, size in checkpoint.tensors.items():
+        found = _LAYER_NAME.search(name)
+        before = name[: found.start()] if found else name
+        if "mtp" in name or "nextn" in name:
+            continue
+        if _TOWER_NAME.search(before):
+            first += size
+        elif found:
+            index = int(found.group(1))
+            if index < checkpoint.layers:
+                layers[index] += size
+        elif _EMBEDDING_NAME.search(name):
+            embedding += size
+        elif _HEAD_NAME.search(name):
+            head += size
+        elif _LAST_NAME.search(name):
+            last += size
+        else:
+            first += size
+    if checkpoint.tied_embeddings:
+        head = 0.0
+    return Located(
+        tuple(size * shrink for size in layers), embedding * shrink, head * shrink, first * shrink, last * shrink, 0.0
+    )
+
+
+def file_ratio(checkpoint: Checkpoint) -> tuple[float, float]:
+    """Size of the files over what the config lets expect, and how far the best explanation is from it.
+
+    Files may lack the multi-token-prediction layers or the towers, or hold a tied head twice; the closest of these
+    counts. 1 and 0 where ``weight_bytes`` is not known.
+    """
+    given = checkpoint.weight_bytes
+    weights = weigh(checkpoint)
+    if given is None:
+        return 1.0, 0.0
+    text, mtp, vision = weights.text.stored_bytes, weights.mtp.stored_bytes, weights.vision.stored_bytes
+    twice = weights.embedding.stored_bytes if weights.tied else 0.0
+    expected = {text + more + tower + again for more in (mtp, 0.0) for tower in (vision, 0.0) for again in (0.0, twice)}
+    likely = {text + mtp + vision, text + vision}
+    # What is usual explains a size as long as it does so within 2 %.
+    near = [size for size in likely if abs(given / size - 1) < 0.02]
+    best = min(near or expected, key=lambda size: abs(given / size - 1))
+    return given / best, abs(given / best - 1)
+
+
+def _located(checkpoint: Checkpoint) -> Located:
+    if checkpoint.tensors:
+        return _of_tensors(checkpoint)
+    weights = weigh(checkpoint)
+    ratio, _distance = file_ratio(checkpoint)
+    return Located(
+        layers=tuple(part.bytes * ratio for part in weights.layers),
+        embedding=weights.embedding.bytes * ratio,
+        head=0.0 if weights.tied else weights.head.bytes * ratio,
+        first=(weights.first.bytes + weights.vision.bytes) * ratio,
+        last=weights.last.bytes * ratio,
+        both=weights.both.bytes * ratio,
+    )
+
+
 def stage_weights(
     checkpoint: Checkpoint, pipeline: int, tensor: int = 1, partition: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Bytes of weights on each node, stage by stage (``pipeline * tensor`` entries)."""
+    """Bytes of weights in memory on each node, stage by stage (``pipeline * tensor`` entries).
+
+    The embedding lies on the first stage, the norm and the head on the last; a tied head is the embedding once more
+    on the last stage (vLLM 0.33, models/llama.py). Towers lie on the first. Multi-token-prediction layers are not
+    loaded without speculative decoding and not counted. Tensor parallel splits all but norms, routers, towers and
+    the down projections of latent attention. Exact where ``tensors`` are given; else the config's sizes, scaled to
+    ``weight_bytes`` when that is known.
+    """
+    if tensor < 1:
+        raise InputError("tensor_parallel_size", f"expected a whole number above 0, got {tensor}")
     weights = weigh(checkpoint)
-    stages = []
-    for stage, (first, end) in enumerate(split_layers(checkpoint.layers, pipeline, partition)):
-        total = sum(weights.layers[first:end], weights.both)
+    located = _located(checkpoint)
+    stages: list[int] = []
+    for stage, (start, end) in enumerate(split_layers(checkpoint.layers, pipeline, partition)):
+        size = sum(located.layers[start:end]) + located.both
+        whole = sum(part.whole_bytes for part in weights.layers[start:end]) + weights.both.whole_bytes
         if stage == 0:
-            total += weights.embedding + weights.first + weights.vision
+            size += located.embedding + located.first
+            whole += weights.first.whole_bytes + weights.vision.whole_bytes
         if stage == pipeline - 1:
-            total += weights.last
-            if not weights.tied:
-                total += weights.head
-            elif pipeline > 1:
-                total += weights.embedding
-        shared = total.whole_bytes
-        stages += [round((total.bytes - shared) / tensor + shared)] * tensor
+            size += located.last + located.head
+            whole += weights.last.whole_bytes
+            if weights.tied and pipeline > 1:
+                size += located.embedding
+        whole = min(whole, size)
+        stages += [round((size - whole) / tensor + whole)] * tensor
     return tuple(stages)
+
+
+def loaded_bytes(checkpoint: Checkpoint) -> int:
+    """Bytes of weights in memory when one node holds them all."""
+    return stage_weights(checkpoint, 1)[0]
 
 
 def active_weight_bytes(checkpoint: Checkpoint) -> ActiveBytes:
     """Bytes of weights read for each decoded token at batch 1."""
     weights = weigh(checkpoint)
     parts = (*weights.layers, weights.first, weights.last, weights.both, weights.head)
+    ratio, distance = file_ratio(checkpoint)
+    if distance > 0.25:  # the files are something else than this config; the config is what runs
+        ratio = 1.0
     return ActiveBytes(
-        quantized=round(sum(part.active_quantized_bytes for part in parts)),
-        unquantized=round(sum(part.active_plain_bytes for part in parts)),
+        quantized=round(sum(part.active_quantized_bytes for part in parts) * ratio),
+        unquantized=round(sum(part.active_plain_bytes for part in parts) * ratio),
     )
 
 
-_NAME_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
-__all__ = ["ActiveBytes", "Dimensions", "Part", "Weights", "active_weight_bytes", "split_layers", "stage_weights", "weigh"]
+def weight_findings(checkpoint: Checkpoint) -> tuple[Finding, ...]:
+    """What about the weights could not be known, or does not add up."""
+    found = list(weigh(checkpoint).findings)
+    _ratio, distance = file_ratio(checkpoint)
+    if checkpoint.weight_bytes is not None and distance > _SUSPICIOUS and checkpoint.known:
+        expected = weigh(checkpoint).checkpoint_bytes
+        found.append(
+            Finding(
+                "warning",
+                "weights-disagree",
+                f"The files hold {checkpoint.weight_bytes / 2**30:.1f} GiB, the config lets expect {expected / 2**30:.1f} GiB.",
+                "A repo may hold its weights twice (original/, metal/, *.bin beside *.safetensors), or the files are "
+                "not those of this config. Memory is planned with the files' size.",
+                "Count only the safetensors of the index (model.weight_bytes), or check config.json.",
+                "model.weight_bytes",
+            )
+        )
+    return tuple(found)
+
+
+# Sizes of known checkpoints lie closer to the config's than this, unlisted 4-bit exceptions included.
+_SUSPICIOUS = 0.10
+
+__all__ = [
+    "ActiveBytes",
+    "Part",
+    "Weights",
+    "active_weight_bytes",
+    "file_ratio",
+    "loaded_bytes",
+    "split_layers",
+    "stage_weights",
+    "weigh",
+    "weight_findings",
+]
