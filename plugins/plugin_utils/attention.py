@@ -236,12 +236,24 @@ def _kinds(reader: _Reader) -> list[str]:
         return ["full" if index % period == offset else row["other"] for index in range(layers)]
     if "pattern" in row:
         return _tile(row["pattern"], layers)
+    first = _first_sliding_layer(reader)
     derived = _words(reader.text.get("layer_types"))
     if derived and len(derived) >= layers and len(set(derived)) > 1:
         return _named(derived[:layers], reader)
-    if _is_int(reader.get("sliding_window")) and reader.get("use_sliding_window") is not False:
-        return ["sliding"] * layers
-    return ["full"] * layers
+    return ["sliding" if index >= first else "full" for index in range(layers)]
+
+
+def _first_sliding_layer(reader: _Reader) -> int:
+    """Where a window without a list of layers begins: at the first layer, or nowhere (the number of layers).
+
+    vLLM gives such a window to every layer (engine/arg_utils.py, 0.26); Qwen's families need a second key.
+    """
+    window = reader.file.get("sliding_window", reader.row.get("window_if_unsaid"))
+    needs = reader.row.get("window_needs")
+    on = reader.file.get(needs, False) if needs else reader.file.get("use_sliding_window", True)
+    if not _is_int(window) or not window or not on:
+        return reader.layers
+    return _whole(reader.file.get("max_window_layers"), 0) if needs else 0
 
 
 def _no_attention(block: Any) -> bool:

@@ -44,6 +44,14 @@ def counts(model: Checkpoint) -> dict[str, int]:
         ("llama", {}, {"full": 8}),
         ("mistral", {"sliding_window": 4096}, {"sliding": 8}),
         ("qwen2", {"sliding_window": 4096, "use_sliding_window": False}, {"full": 8}),
+        ("qwen3", {}, {"full": 8}),
+        ("qwen2", {"sliding_window": 4096}, {"full": 8}),
+        (
+            "qwen2",
+            {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 6},
+            {"full": 6, "sliding": 2},
+        ),
+        ("mistral", {}, {"sliding": 8}),
         ("gpt_oss", {"sliding_window": 128}, {"sliding": 4, "full": 4}),
         ("gemma3_text", {"sliding_window": 512}, {"sliding": 7, "full": 1}),
         ("gemma3n_text", {"num_hidden_layers": 10, "num_kv_shared_layers": 4}, {"sliding": 5, "full": 1}),
@@ -158,7 +166,10 @@ def test_heads_per_block() -> None:
 
 @pytest.mark.parametrize(
     ("config", "kv_heads"),
-    [({"num_key_value_heads": None, "multi_query_group_num": 2}, 2), ({"num_key_value_heads": None}, 16)],
+    [
+        ({"num_key_value_heads": None, "multi_query_attention": True, "multi_query_group_num": 2}, 2),
+        ({"num_key_value_heads": None}, 16),
+    ],
 )
 def test_names_of_kv_heads(config: dict[str, Any], kv_heads: int) -> None:
     assert {cache.kv_heads for cache in layer_caches(checkpoint("chatglm", **config))} == {kv_heads}
