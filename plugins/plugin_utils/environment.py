@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from .checkpoint import InputError
 from .findings import Finding
@@ -59,14 +60,11 @@ def environment(
     """
     own = dict(extra or {})
     _check_own(own, len(nodes))
-    several = len(nodes) > 1
     common: dict[str, str] = {}
     per_node: dict[str, dict[str, str]] = {node.name: {} for node in nodes}
     reasons: dict[str, str] = {}
-    for row in knowledge("environment")["rows"]:
-        wrong_layout = row.get("nodes") == "several" and not several
-        wrong_launcher = "launcher" in row and not (several and launcher == row["launcher"])
-        if wrong_layout or wrong_launcher or not holds(row, at) or row["name"] in own:
+    for row in _rows(at, launcher, len(nodes) > 1):
+        if row["name"] in own:
             continue
         if row.get("per") == "node":
             for node in nodes:
@@ -85,6 +83,18 @@ def environment(
         nodes=per_node,
         reasons=reasons | dict.fromkeys(own, "asked for with vllm_extra_env"),
         findings=tuple(_unknown(name, at) for name in unknown),
+    )
+
+
+@cache
+def _rows(at: str, launcher: str, several: bool) -> tuple[Mapping[str, Any], ...]:
+    """The rows in force; what only several nodes or one launcher need is left out elsewhere."""
+    return tuple(
+        row
+        for row in knowledge("environment")["rows"]
+        if holds(row, at)
+        and (several or ("nodes" not in row and "launcher" not in row))
+        and row.get("launcher", launcher) == launcher
     )
 
 

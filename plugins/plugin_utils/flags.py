@@ -37,8 +37,8 @@ class Argument:
     @property
     def value(self) -> str:
         """What follows the flag, joined by blanks; empty for a switch."""
-        head, _, tail = self.words[0].partition("=")
-        return " ".join(([tail] if head != self.words[0] else []) + list(self.words[1:]))
+        written = self.words[0].split("=", 1)
+        return " ".join([*written[1:], *self.words[1:]])
 
 
 @cache
@@ -59,6 +59,7 @@ def allowed_values(flag: str, at: str) -> frozenset[str]:
     return frozenset(name for row in rows if row["flag"] == flag and holds(row, at) for name in row["names"])
 
 
+@cache
 def listed_form(word: str, at: str) -> str:
     """A written flag in the form the tables list: without value, key, negation and underscores."""
     name = word.partition("=")[0]

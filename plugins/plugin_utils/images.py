@@ -270,6 +270,7 @@ class Layer:
     why: str
 
 
+@cache
 def layer(package: str, at: str) -> Layer | None:
     """The layer that brings a package at a version; None when the image has it, or nobody knows."""
     row = next(

@@ -14,7 +14,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from .checkpoint import Checkpoint, InputError
@@ -60,7 +60,7 @@ class Plugin:
     @property
     def path(self) -> str:
         """Where the container finds the file."""
-        return f"{PLUGIN_HOME}/{self.file}"
+        return f"{PLUGIN_HOME}/{self.file.rsplit('/', 1)[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +242,11 @@ def _rules(group: str) -> tuple[_Rule, ...]:
     return _compiled(data["rules"] if group == "rules" else data["evidence"][group])
 
 
+@lru_cache(maxsize=512)
+def _rule(name: str, architecture: str, template: str | None) -> Mapping[str, Any] | None:
+    return next((rule.row for rule in _rules("rules") if rule.matches(name, architecture, template)), None)
+
+
 def _by_evidence(
     group: str, name: str, template: str | None, tokens: frozenset[str] | None
 ) -> Mapping[str, Any] | None:
@@ -295,13 +300,11 @@ def choose_parsers(
     name, template = repository_name(checkpoint.id), template_text(checkpoint)
     tokens = _added_tokens(checkpoint)
     shipped = tuple(
-        Plugin(item.kind, item.name, file.rsplit("/", 1)[-1])
+        Plugin(item.kind, item.name, file)
         for file, text in (parser_files or {}).items()
         for item in registered_parsers(text)
     )
-    rule = next(
-        (rule.row for rule in _rules("rules") if rule.matches(name, checkpoint.architecture, template)), None
-    )
+    rule = _rule(name, checkpoint.architecture, template)
     findings: list[Finding] = []
     if rule is not None and _lost_its_switch(rule, template):
         findings.append(_template_without_thinking(rule))

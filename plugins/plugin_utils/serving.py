@@ -207,9 +207,11 @@ def _parser_flags(parsers: Parsers) -> Iterator[_Flag]:
 def _layout_flags(placement: Placement, nodes: int) -> Iterator[_Flag]:
     if nodes < 2:
         return
-    why = placement.reason
-    yield _Flag("--pipeline-parallel-size", str(placement.pipeline_parallel_size), why)
-    yield _Flag("--tensor-parallel-size", str(placement.tensor_parallel_size), why)
+    stages, ranks = placement.pipeline_parallel_size, placement.tensor_parallel_size
+    stages_why = "the layers lie on the nodes in stages" if stages > 1 else "every node runs every layer"
+    ranks_why = "the nodes share every layer" if ranks > 1 else "no layer is divided over the link"
+    yield _Flag("--pipeline-parallel-size", str(stages), stages_why)
+    yield _Flag("--tensor-parallel-size", str(ranks), ranks_why)
     if placement.launcher == "ray":
         yield _Flag("--distributed-executor-backend", "ray", "the nodes are joined by a Ray cluster")
     else:

@@ -1,8 +1,8 @@
 """Hold every command line the planner writes against vLLM's own parser, release by release. Slow; needs PyPI.
 
 ``python tests/arguments [VERSION ...]`` fetches the source distributions, builds each release's parser (see
-own_parser.py) and lets it read the plans of every model known to the tests, on one node and on two. It also looks
-into each source for the parsers, chat templates, tokenizer modes and variables that the plans name.
+own_parser.py) and lets it read the plans of every model known to the tests, on one node and on two. It also
+looks into each source for the parsers, chat templates, tokenizer modes and variables that the plans name.
 The last line sums up: ``arguments: N of N accepted``.
 """
 
@@ -145,8 +145,8 @@ def tools() -> Path:
 def source(version: str) -> Path:
     """The unpacked source of a release, fetched once.
 
-    pip asks a package's build backend for its name even to download it. vLLM's backend wants torch for that, so
-    the stand-in under no_build answers from the PKG-INFO that lies in the archive.
+    pip asks a package's build backend for its name even to download it. vLLM's backend wants torch for that,
+    so the stand-in under no_build answers from the PKG-INFO that lies in the archive.
     """
     target = HOME / f"vllm-{version}"
     if not target.exists():

@@ -1,9 +1,9 @@
 """vLLM's own argument parser, without torch and without a GPU.
 
-Run inside an unpacked vLLM source: ``python own_parser.py SOURCE < lines.json``. The lines are lists of words as
-they follow `vllm serve`; the answer on standard output maps the number of a refused line to what the parser said.
+``python own_parser.py SOURCE < lines.json``, where SOURCE is an unpacked vLLM. The lines are lists of words
+as they follow `vllm serve`; the answer maps the number of a refused line to what the parser said.
 
-The parser is built by vLLM from its config classes, whose modules import torch, transformers and more. What is not
+vLLM builds the parser from its config classes, whose modules import torch, transformers and more. What is not
 installed is replaced by stand-ins at the moment it is missed, so only the few packages in ``NEEDS`` are real.
 """
 
@@ -50,14 +50,14 @@ class _Registry:
 
 
 def _schema(function: Callable[..., Any], **unused: Any) -> str:
-    """An operator's schema with as many outputs as the function is annotated with; vLLM compares the numbers."""
+    """An operator's schema with as many outputs as the function is annotated with: vLLM compares them."""
     result = typing.get_type_hints(function)["return"]
     outputs = len(typing.get_args(result)) if typing.get_origin(result) is tuple else 1
     return f"(Tensor x) -> {', '.join(['Tensor'] * outputs)}"
 
 
 def _tested_versions(source: Path) -> dict[str, str]:
-    """The versions of other packages that this release is tested with; vLLM asks for some when it is imported."""
+    """What this release is tested with, by package; vLLM asks for some versions when it is imported."""
     for name in ("requirements/test/cuda.txt", "requirements/test.txt"):
         if (source / name).exists():
             pins = (line.split("==") for line in (source / name).read_text().splitlines() if "==" in line)
