@@ -428,12 +428,36 @@ def _layer(reader: _Reader, layer: int, kind: str, draft: bool = False) -> list[
     return [LayerCache(layer, kind, kv_heads, head_dim, head_dim_v, window, draft=draft)]  # type: ignore[arg-type]
 
 
+class _ByIdentity:
+    """A checkpoint as a key: the same object, not an equal one."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Checkpoint) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and other.value is self.value
+
+
 def layer_caches(checkpoint: Checkpoint) -> tuple[LayerCache, ...]:
     """Every cache of the model in layer order; those of multi-token prediction come last and are ``draft``.
 
     Layers that keep nothing of their own (experts, shared KV, cross-attention) have no entry; a sparse layer
-    with an index, a hybrid-head layer and DeepSeek V4's layers have several.
+    with an index, a hybrid-head layer and DeepSeek V4's layers have several. Remembered for the same object.
     """
+    return _remembered(_ByIdentity(checkpoint))
+
+
+@lru_cache(maxsize=8)
+def _remembered(key: _ByIdentity) -> tuple[LayerCache, ...]:
+    return _worked_out(key.value)
+
+
+def _worked_out(checkpoint: Checkpoint) -> tuple[LayerCache, ...]:
     reader = _Reader(checkpoint)
     layers, row = checkpoint.layers, reader.row
     ratios = reader.get("compress_ratios")

@@ -27,7 +27,7 @@ def gib(size: float) -> str:
     return f"{round(size / GIB, 1) + 0.0:.1f} GiB"
 
 
-def bar(node: Mapping[str, Any], width: int = BAR_WIDTH) -> str:
+def memory_bar(node: Mapping[str, Any], width: int = BAR_WIDTH) -> str:
     """A node's memory as a bar: what is taken, what is free, and where the limit stands.
 
     Every part that is not nothing shows at least one cell, and what goes beyond the node's memory is cut off.
@@ -202,7 +202,7 @@ def _memory(plan: Mapping[str, Any]) -> list[str]:
         limit = int(node["footprint_bytes"]) + int(node["headroom_bytes"])
         first, last = node["layers"]
         lines.append(
-            f"  {node['name']:<{longest}}  {bar(node)}  {gib(node['footprint_bytes'])} of {gib(limit)}"
+            f"  {node['name']:<{longest}}  {memory_bar(node)}  {gib(node['footprint_bytes'])} of {gib(limit)}"
             f"  layers {first} to {last - 1}"
         )
         parts = (f"{name} {gib(node[key])}" for key, name, _sign in PARTS if node[key])

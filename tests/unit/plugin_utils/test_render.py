@@ -13,10 +13,10 @@ from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.render import (
     BAR_WIDTH,
     LIMIT,
     as_json,
-    bar,
     flags,
     gib,
     markdown,
+    memory_bar,
     page,
     verdict,
 )
@@ -162,7 +162,7 @@ def test_sentences_keep_to_the_width(width: int) -> None:
     ],
 )
 def test_bars(parts: tuple[float, ...], expected: dict[str, int]) -> None:
-    drawn = bar(node("n", *parts))
+    drawn = memory_bar(node("n", *parts))
     assert len(drawn) == BAR_WIDTH + 1
     assert drawn.count(LIMIT) == 1
     for sign, count in expected.items():
