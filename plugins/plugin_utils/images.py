@@ -110,7 +110,7 @@ def choose_image(checkpoint: Checkpoint, wishes: Wishes) -> Image:
     if wishes.image is None:
         at, why = (wishes.vllm_version, "asked for") if wishes.vllm_version else _version_for(checkpoint)
         reference, tag_why = stock_reference(at)
-        found = Image(reference, at, stock=True, exact=True, ngc=False, reason=f"vLLM {at}: {why}; {tag_why}")
+        found = Image(reference, at, True, _looked_at(at), ngc=False, reason=f"vLLM {at}: {why}; {tag_why}")
     else:
         found = _asked_image(wishes.image, wishes.vllm_version)
     return replace(found, findings=(*found.findings, *_image_notices(found), *_missing(checkpoint, found)))
@@ -124,6 +124,15 @@ def _version_for(checkpoint: Checkpoint) -> tuple[str, str]:
     if not served:
         return newest, "the newest release looked at; none looked at serves this architecture"
     return str(served[-1]), f"the last release looked at that serves {checkpoint.architecture}"
+
+
+@cache
+def _looked_at(at: str) -> bool:
+    """Whether a release was read, or is a later patch of one that was: its flags and parsers are known."""
+    return any(
+        version(at)[:2] == version(read)[:2] and version(at) >= version(read)
+        for read in knowledge("images")["releases"]
+    )
 
 
 def _asked_image(reference: str, wished: str | None) -> Image:
@@ -142,7 +151,8 @@ def _asked_image(reference: str, wished: str | None) -> Image:
         at = wished or told or default_version()
         unsure = () if told or wished else (_version_unknown(reference, at),)
         # A stock tag that moves may hold another version than planned with.
-        return Image(reference, at, stock, stock and told is not None, ngc, f"asked for; vLLM {at}", unsure)
+        exact = stock and told is not None and _looked_at(told)
+        return Image(reference, at, stock, exact, ngc, f"asked for; vLLM {at}", unsure)
     at = wished or default_version()
     return Image(
         reference,
@@ -179,9 +189,12 @@ def _missing(checkpoint: Checkpoint, image: Image) -> Iterator[Finding]:
         if checkpoint.architecture:
             yield _architecture_unknown(checkpoint)
     elif version(image.version) < version(known.since):
+        # Between two releases looked at nobody knows; up to the older of them the class is missing for sure.
+        before = [at for at in knowledge("images")["releases"] if version(at) < version(known.since)]
+        missing = bool(before) and version(image.version) <= version(before[-1])
         yield _too_old(
             "architecture-too-new",
-            "error",
+            "error" if missing else "warning",
             f"{checkpoint.architecture} came with vLLM {known.since} at the latest; "
             f"{image.reference} is planned as {image.version}.",
             "vLLM refuses an architecture it does not know.",

@@ -259,9 +259,9 @@ def _by_evidence(
     return None
 
 
-def _source(row: Mapping[str, Any]) -> str:
+def _source(row: Mapping[str, Any], form: Literal["short", "full"] = "full") -> str:
     sources = knowledge("parsers")["sources"]
-    return "; ".join(sources[key] for key in row["source"])
+    return "; ".join(sources[key][form] for key in row["source"])
 
 
 def _thinking(row: Mapping[str, Any], at: str) -> str:
@@ -371,7 +371,7 @@ class _Pick:
         wanted = _candidates(row.get(kind, ()), at)
         for name in wanted:
             if name in known:
-                return cls(name, f"for {row['id']} models ({_source(row)})")
+                return cls(name, f"for {row['id']} models ({_source(row, 'short')})")
         if wanted or kind in row.get("plugin", {}):
             if own:
                 return cls._shipped(own[0])

@@ -102,6 +102,14 @@ def test_an_architecture_too_new_for_the_asked_release_stops_the_play():
     assert "0.20.0" in finding.fix
 
 
+def test_between_two_releases_looked_at_nobody_knows():
+    found = chosen(model("deepseek-ai/DeepSeek-V4-Flash", "DeepseekV4ForCausalLM"), vllm_version="0.19.1")
+    assert [(finding.id, finding.level) for finding in found.findings] == [
+        ("architecture-too-new", "warning")
+    ]
+    assert not found.exact
+
+
 def test_an_unknown_architecture_is_said():
     assert ids(chosen(model("m", "NoSuchForCausalLM"))) == ["architecture-unknown"]
 

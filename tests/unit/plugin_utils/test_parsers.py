@@ -60,6 +60,7 @@ def test_a_version_gets_only_names_it_registers(at):
         (OPENED + "<function=", {}, "always", "deepseek_r1", "qwen3_coder"),
         (OPENED, {"added_tokens_decoder": {"1": {"content": "<s>"}}}, "none", None, None),
         ("{% if enable_thinking %}<think>{% endif %}", {}, "off", None, None),
+        ("{% if enable_thinking is not defined %}{% set enable_thinking = true %}", {}, "on", "qwen3", None),
         ("plain [TOOL_CALLS]", {}, "none", None, "mistral"),
         (None, {}, "none", None, None),
     ],
