@@ -107,7 +107,9 @@ def test_between_two_releases_looked_at_nobody_knows():
     assert [(finding.id, finding.level) for finding in found.findings] == [
         ("architecture-too-new", "warning")
     ]
-    assert not found.exact
+    assert found.exact
+    assert not chosen(vllm_version="0.14.0").exact
+    assert not chosen(vllm_version="0.25.0").exact
 
 
 def test_an_unknown_architecture_is_said():
