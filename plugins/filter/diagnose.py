@@ -11,18 +11,19 @@ version_added: 0.1.0
 author: dgx_spark.vllm maintainers
 description:
   - Reads what is known about a deployment of vLLM and says what is wrong, why, and what to change.
-  - The rules are data (C(knowledge/log_rules.yml), C(state_rules.yml), C(response_rules.yml)), each with its source;
-    C(docs/decisions.md) lists them.
-  - The first root cause in time over all nodes is the first finding. Messages that only announce an error printed
-    elsewhere, and lines at level INFO, are never it. Evidence that contradicts itself, or holds only consequences,
-    gives the verdict C(undecided) with what to look at next.
+  - The rules are data (C(knowledge/log_rules.yml), C(state_rules.yml), C(response_rules.yml)), each with its
+    source; C(docs/decisions.md) lists them.
+  - The first root cause in time over all nodes is the first finding. Messages that only announce an error
+    printed elsewhere, and lines at level INFO, are never it. Evidence that contradicts itself, or holds only
+    consequences, gives the verdict C(undecided) with what to look at next.
 positional: _input
 options:
   _input:
     description:
       - The evidence; every part is optional.
       - C(logs) maps node names to log texts (journal, C(docker logs), kernel log; one text a node).
-      - C(response) is one body of the API, a completion or an error, with the C(request) inside it where it is known.
+      - C(response) is one body of the API, a completion or an error, with the C(request) inside
+        it where it is known.
       - C(state) maps node names to nested facts (systemd, Docker, memory, linger, fabric, metrics).
       - C(config) holds C(image), C(vllm) (its version), C(model) and C(flags) (text, list or mapping).
     type: dict
@@ -74,8 +75,8 @@ _value:
   contains:
     verdict:
       description:
-        - C(fault) when a root cause was found; C(healthy) when the server answers; C(loading) when a start goes on;
-          C(undecided) when the evidence is contradictory or not enough.
+        - C(fault) when a root cause was found; C(healthy) when the server answers; C(loading) when a start
+          goes on; C(undecided) when the evidence is contradictory or not enough.
       type: str
     findings:
       description: What was found, the root cause first.
@@ -121,21 +122,28 @@ from ..plugin_utils.diagnosis import diagnose as _diagnose
 from ..plugin_utils.diagnosis.plain import plain
 
 _PARTS: Mapping[str, tuple[type, ...]] = {
-    "logs": (Mapping,), "response": (Mapping, str), "state": (Mapping,), "config": (Mapping,),
+    "logs": (Mapping,),
+    "response": (Mapping, str),
+    "state": (Mapping,),
+    "config": (Mapping,),
 }
 
 
 def diagnose(evidence: Any, **context: Any) -> dict[str, Any]:
     """Checked and plain evidence, diagnosed."""
     if not isinstance(evidence, Mapping):
-        raise AnsibleFilterError("diagnose: the evidence must be a mapping of logs, response, state and config")
+        raise AnsibleFilterError(
+            "diagnose: the evidence must be a mapping of logs, response, state and config"
+        )
     for name, types in _PARTS.items():
         part = evidence.get(name)
         if part is not None and not isinstance(part, types):
             raise AnsibleFilterError(f"diagnose: {name} must be a mapping, not {type(part).__name__}")
     unknown = set(map(str, evidence)) - set(_PARTS)
     if unknown:
-        raise AnsibleFilterError(f"diagnose: unknown evidence {', '.join(sorted(unknown))}; known: {', '.join(_PARTS)}")
+        raise AnsibleFilterError(
+            f"diagnose: unknown evidence {', '.join(sorted(unknown))}; known: {', '.join(_PARTS)}"
+        )
     return _diagnose(plain(evidence), **plain(context))
 
 

@@ -57,16 +57,17 @@ def _asked(condition: Mapping[str, Any], value: Any, facts: Facts, values: dict[
         values.update({name: text for name, text in match.groupdict().items() if text is not None})
     for name in ("above", "below", "at_least"):
         if name in condition:
-            figure = number(value)
-            bound = float(condition[name])
-            if figure is None or not {"above": figure > bound, "below": figure < bound,
-                                      "at_least": figure >= bound}[name]:
+            figure, limit = number(value), float(condition[name])
+            if (
+                figure is None
+                or not {"above": figure > limit, "below": figure < limit, "at_least": figure >= limit}[name]
+            ):
                 return False
     if "below_key" in condition:
-        bounds = [bound for path, other in facts.items() if compiled(condition["below_key"]).search(path)
-                  and (bound := number(other)) is not None]
-        figure = number(value)
-        if figure is None or not any(figure < bound for bound in bounds):
+        pattern = compiled(condition["below_key"])
+        bounds = [number(other) for path, other in facts.items() if pattern.search(path)]
+        own = number(value)
+        if own is None or not any(bound is not None and own < bound for bound in bounds):
             return False
     if "as" in condition:
         values[condition["as"]] = value
@@ -81,12 +82,15 @@ def _candidates(condition: Mapping[str, Any], facts: Facts) -> Iterator[tuple[st
             yield condition["fact"], facts[condition["fact"]]
     else:
         pattern = compiled(condition["key"])
-        yield from ((path, value) for path, value in facts.items()
-                    if not path.startswith("log.") and pattern.search(path))
+        yield from (
+            (path, value)
+            for path, value in facts.items()
+            if not path.startswith("log.") and pattern.search(path)
+        )
 
 
 def holds(condition: Mapping[str, Any], facts: Facts, values: dict[str, Any], seen: list[str]) -> bool:
-    """Whether one condition holds; fills ``values`` for the texts and ``seen`` with the facts that made it."""
+    """Whether one condition holds; fills ``values`` for the texts and ``seen`` with the facts behind it."""
     if "any" in condition:
         return any(holds(inner, facts, values, seen) for inner in condition["any"])
     if "all" in condition:
@@ -105,7 +109,9 @@ def holds(condition: Mapping[str, Any], facts: Facts, values: dict[str, Any], se
     return False
 
 
-def all_hold(conditions: Sequence[Mapping[str, Any]], facts: Facts) -> tuple[dict[str, Any], list[str]] | None:
+def all_hold(
+    conditions: Sequence[Mapping[str, Any]], facts: Facts
+) -> tuple[dict[str, Any], list[str]] | None:
     """Values and evidence when every condition holds, else None."""
     values: dict[str, Any] = {}
     seen: list[str] = []

@@ -2,8 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Weighing what the rules saw: verdict, root cause, what else.
 
-The root cause is the earliest fault over all nodes in the attempt that matters. Rules of a lower tier (the peer is
-gone, NCCL failed, the service was restarted) only speak when no more telling fault was seen; wrappers never do.
+The root cause is the earliest fault over all nodes in the attempt that matters. Rules of a lower tier (the
+peer is gone, NCCL failed, the service was restarted) only speak when no more telling fault was seen; wrappers
+never do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..findings import LEVELS, Finding, Level
 from . import config as configuration
 from . import logs, response, state
 from .conditions import all_hold
-from .rules import FactRule, Rule, compound_rules, filled, response_rules, state_rules
+from .rules import FactRule, Rule, compound_rules, filled, notes, response_rules, state_rules
 
 Verdict = Literal["fault", "healthy", "loading", "undecided"]
 Confidence = Literal["high", "medium", "low"]
@@ -51,26 +52,38 @@ class Seen:
     def finding(self, level: Level | None = None) -> dict[str, Any]:
         """As the filter returns it."""
         return {
-            "id": self.rule.id, "level": level or self.rule.level, "confidence": self.confidence, "node": self.node,
-            "evidence": list(self.evidence), "what": filled(self.rule.what, self.values),
-            "why": filled(self.rule.why, self.values), "fix": filled(self.rule.fix, self.values),
+            "id": self.rule.id,
+            "level": level or self.rule.level,
+            "confidence": self.confidence,
+            "node": self.node,
+            "evidence": list(self.evidence),
+            "what": filled(self.rule.what, self.values),
+            "why": filled(self.rule.why, self.values),
+            "fix": filled(self.rule.fix, self.values),
             "source": f"{self.rule.source} ({_RULES_PAGE}#{self.rule.id})",
         }
 
 
-def _told(rules: Iterable[FactRule], facts: Mapping[str, Any], node: str, origin: Any, version: str | None) -> list[Seen]:
+def _told(
+    rules: Iterable[FactRule], facts: Mapping[str, Any], node: str, origin: Any, version: str | None
+) -> list[Seen]:
     seen = []
     for order, rule in enumerate(rules):
         if rule.in_force(version) and (held := all_hold(rule.when, facts)):
             values, evidence = held
-            seen.append(Seen(rule, node, tuple(evidence[:4]), {**_plain(facts), **values}, order=order, origin=origin))
+            seen.append(
+                Seen(rule, node, tuple(evidence[:4]), {**_plain(facts), **values}, order=order, origin=origin)
+            )
     return seen
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts that texts may name: ``flag.max_model_len`` as ``flag_max_model_len``."""
-    return {name.replace(".", "_"): value for name, value in facts.items()
-            if isinstance(value, str | int | float) and len(str(value)) < 200}
+    return {
+        name.replace(".", "_"): value
+        for name, value in facts.items()
+        if isinstance(value, str | int | float) and len(str(value)) < 200
+    }
 
 
 def _without_outweighed(seen: list[Seen]) -> list[Seen]:
@@ -78,7 +91,8 @@ def _without_outweighed(seen: list[Seen]) -> list[Seen]:
     return [one for one in seen if one.rule.id not in lighter]
 
 
-# ------------------------------------------------------------------------------------------------------------ logs
+# ------------------------------------------------------------------------------------------------------------
+# logs
 @dataclass(slots=True)
 class _Logs:
     faults: list[Seen]
@@ -105,7 +119,9 @@ def _weigh_logs(streams: list[logs.Stream]) -> _Logs:
     result = _Logs([], [], {}, {}, False, False, None)
     for stream in streams:
         attempt = _chosen_attempt(stream)
-        hits = sorted((hit for hit in stream.hits.values() if hit.attempt == attempt), key=lambda hit: hit.order)
+        hits = sorted(
+            (hit for hit in stream.hits.values() if hit.attempt == attempt), key=lambda hit: hit.order
+        )
         ready = stream.ready.get(attempt) if attempt is not None else None
         served = stream.served.get(attempt, -1) if attempt is not None else -1
         wrapped = any(hit.rule.kind == "wrapper" and hit.last_order > max(served, ready or 0) for hit in hits)
@@ -163,7 +179,8 @@ def _root(faults: list[Seen]) -> tuple[Seen | None, list[Seen]]:
     return None, firsts
 
 
-# ----------------------------------------------------------------------------------------------------------- state
+# -----------------------------------------------------------------------------------------------------------
+# state
 def _node_facts(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {node: state.facts(part) for node, part in states.items()}
 
@@ -184,16 +201,23 @@ def _across(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return facts
 
 
-# ---------------------------------------------------------------------------------------------------------- engine
+# ----------------------------------------------------------------------------------------------------------
+# engine
 def read_response(body: Any, **context: Any) -> list[Finding]:
     """The findings of one response alone, the telling one first.
 
-    ``context``: ``request`` (the body that was sent), ``model``, ``thinking`` (none, on, off, always, adaptive),
+    ``context``: ``request`` (the body sent), ``model``, ``thinking`` (none, on, off, always, adaptive),
     ``flags`` or ``reasoning_parser`` and ``tool_call_parser`` as the server was started, ``vllm`` (version).
     """
     return [
-        Finding(one.rule.level, one.rule.id, filled(one.rule.what, one.values), filled(one.rule.why, one.values),
-                filled(one.rule.fix, one.values), one.rule.source)
+        Finding(
+            one.rule.level,
+            one.rule.id,
+            filled(one.rule.what, one.values),
+            filled(one.rule.why, one.values),
+            filled(one.rule.fix, one.values),
+            one.rule.source,
+        )
         for one in _from_response(body, context)
     ]
 
@@ -205,20 +229,28 @@ def _from_response(body: Any, config: Mapping[str, Any]) -> list[Seen]:
             settings[f"flag.{name}"] = config[name]
     facts = {**settings, **response.response_facts(body, config)}
     seen = _told(response_rules(), facts, "", "response", settings.get("vllm"))
-    return [replace(one, evidence=(_excerpt(facts),)) for one in
-            sorted(_without_outweighed(seen), key=lambda one: (LEVELS.index(one.rule.level), one.rule.tier, one.order))]
+    return [
+        replace(one, evidence=(_excerpt(facts),))
+        for one in sorted(
+            _without_outweighed(seen),
+            key=lambda one: (LEVELS.index(one.rule.level), one.rule.tier, one.order),
+        )
+    ]
 
 
 def _excerpt(facts: Mapping[str, Any]) -> str:
     if facts.get("kind") == "error":
         return f"status {facts.get('status') or '?'}: {facts.get('error', '')}"[:400]
-    parts = [f"{name}={facts[name]!r:.120}" for name in
-             ("finish", "completion_tokens", "max_tokens", "content", "reasoning", "tool_calls") if name in facts]
+    parts = [
+        f"{name}={facts[name]!r:.120}"
+        for name in ("finish", "completion_tokens", "max_tokens", "content", "reasoning", "tool_calls")
+        if name in facts
+    ]
     return ", ".join(parts)
 
 
 def diagnose(evidence: Mapping[str, Any], **context: Any) -> dict[str, Any]:
-    """Verdict and findings for logs, one response, the state of nodes and the configuration, as far as given."""
+    """Verdict and findings for logs, one response, states of nodes and configuration, as far as given."""
     config = {**(evidence.get("config") or {}), **context}
     texts: dict[str, Any] = dict(evidence.get("logs") or {})
     settings = configuration.config_facts(config)
@@ -229,8 +261,9 @@ def diagnose(evidence: Mapping[str, Any], **context: Any) -> dict[str, Any]:
     states = state.per_node(evidence.get("state") or {})
     streams = [stream for node, text in texts.items() for stream in logs.read(str(node), text, version)]
     weighed = _weigh_logs(streams)
-    quotes = _weigh_logs([stream for node, part in states.items()
-                          for stream in logs.read(node, state.quoted(part), version)])
+    quotes = _weigh_logs(
+        [stream for node, part in states.items() for stream in logs.read(node, state.quoted(part), version)]
+    )
     for rule_id, count in quotes.counts.items():
         weighed.counts[rule_id] = weighed.counts.get(rule_id, 0) + count
     nodes = _node_facts(states)
@@ -241,18 +274,37 @@ def diagnose(evidence: Mapping[str, Any], **context: Any) -> dict[str, Any]:
         seen += _told(state_rules(), {**settings, **told, **facts}, node, "state", version)
     across = _across(nodes)
     if across:
-        seen += [one for one in _told(state_rules(), {**settings, **told, **across}, "", "state", version)
-                 if one.rule.id not in {other.rule.id for other in seen}]
-    merged = {**settings, **told, **{path: value for facts in nodes.values() for path, value in facts.items()}}
+        seen += [
+            one
+            for one in _told(state_rules(), {**settings, **told, **across}, "", "state", version)
+            if one.rule.id not in {other.rule.id for other in seen}
+        ]
+    merged = {
+        **settings,
+        **told,
+        **{path: value for facts in nodes.values() for path, value in facts.items()},
+    }
     merged["state_text"] = "\n".join(str(facts.get("state_text", "")) for facts in nodes.values())
-    compounds = [_placed(one, weighed, quotes) for one in _told(compound_rules(), merged, "", "compound", version)]
+    compounds = [
+        _placed(one, weighed, quotes) for one in _told(compound_rules(), merged, "", "compound", version)
+    ]
     body = evidence.get("response")
-    spoken = _from_response(body, {**config, **{f"flag.{k[5:]}": v for k, v in settings.items() if k.startswith("flag.")}}
-                            ) if body not in (None, "") else []
+    spoken = (
+        _from_response(
+            body, {**config, **{f"flag.{k[5:]}": v for k, v in settings.items() if k.startswith("flag.")}}
+        )
+        if body not in (None, "")
+        else []
+    )
     everything = _without_outweighed(
-        weighed.faults + weighed.degraded + compounds + seen + spoken
-        + [replace(one, origin="state") for one in quotes.faults + quotes.degraded])
-    return _verdict(everything, weighed, body, bool(texts), bool(states), config)
+        weighed.faults
+        + weighed.degraded
+        + compounds
+        + seen
+        + spoken
+        + [replace(one, origin="state") for one in quotes.faults + quotes.degraded]
+    )
+    return _verdict(everything, weighed, body)
 
 
 def _peek(text: Any) -> tuple[str, Any]:
@@ -273,109 +325,84 @@ def _placed(one: Seen, weighed: _Logs, quotes: _Logs) -> Seen:
     first = min(hits, key=lambda hit: hit.order)
     lines = tuple(line for hit in hits for line in hit.evidence[:2])[:4]
     values = {**one.values, **{name: text for hit in reversed(hits) for name, text in hit.values.items()}}
-    return replace(one, node=first.node, stamp=first.stamp, order=first.order, evidence=(*lines, *one.evidence)[:5],
-                   values=values)
+    return replace(
+        one,
+        node=first.node,
+        stamp=first.stamp,
+        order=first.order,
+        evidence=(*lines, *one.evidence)[:5],
+        values=values,
+    )
 
 
-def _verdict(seen: list[Seen], weighed: _Logs, body: Any, have_logs: bool, have_state: bool,
-             config: Mapping[str, Any]) -> dict[str, Any]:
+def _verdict(seen: list[Seen], weighed: _Logs, body: Any) -> dict[str, Any]:
     answered = [one for one in seen if one.origin == "response" and one.rule.kind == "fault"]
-    faults = [one for one in seen if one.origin != "response" and one.rule.kind == "fault"
-              and one not in weighed.degraded]
-    rest = [one for one in seen if one not in faults and one not in answered and one.rule.kind != "wrapper"]
-    alive = _is_completion(body)
-    good = alive and not answered
-    hard = [one for one in faults if one.origin in ("log", "compound")]
-    if hard and good and not weighed.ready:
-        return _result("undecided", [
-            _note("contradictory-evidence", "The logs hold a fault that ends a start, yet the server answered well.",
-                  "They cannot be from the same run of the server.",
-                  "Collect logs and response again, of the same minute: `docker ps` for the age of the container, "
-                  "`journalctl --user -u vllm-… --since` its start."),
-            *(one.finding("warning") for one in hard[:_ALSO_SEEN])])
+    faults = [
+        one
+        for one in seen
+        if one.origin != "response" and one.rule.kind == "fault" and one not in weighed.degraded
+    ]
+    spoken = [*faults, *answered]
+    rest = [one for one in seen if one not in spoken and one.rule.kind not in ("wrapper", "signal")]
+    good = _is_completion(body) and not answered
+    logged = [one for one in faults if one.origin in ("log", "compound")]
+    if logged and good and not weighed.ready:
+        return _result("undecided", [_note("contradictory-run"), *_as("warning", logged)])
     root, rivals = _root(faults)
-    if root is None and rivals:
-        return _result("undecided", [
-            _note("contradictory-evidence", "Two nodes hold different faults and nothing says which came first.",
-                  "Without times the first cause cannot be told from what it did to the other node.",
-                  "Collect the logs again with times (`docker logs --timestamps`, `journalctl -o short-iso`) of the same "
-                  "minutes on all nodes, then diagnose again."),
-            *(replace(one, doubt=1).finding("warning") for one in rivals[:_ALSO_SEEN])])
+    if rivals:
+        doubted = [replace(one, doubt=1) for one in rivals]
+        return _result("undecided", [_note("contradictory-nodes"), *_as("warning", doubted)])
     if answered and (root is None or root.rule.tier > 1 or weighed.ready):
-        others = [one for one in answered[1:] if one.rule.category != answered[0].rule.category]
-        return _result("fault", [answered[0].finding(), *(one.finding("note") for one in others[:_ALSO_SEEN]),
-                                 *(one.finding("warning") for one in faults[:1])])
-    if root is not None:
-        others = [one for one in faults if one is not root and one.rule.category != root.rule.category
-                  and one.rule.tier <= root.rule.tier]
-        also = list({one.rule.id: one for one in others}.values())[:_ALSO_SEEN]
-        notable = [one for one in rest if one.origin == "state" and one.rule.category != root.rule.category]
-        return _result("fault", [root.finding(), *(one.finding("note") for one in also),
-                                 *(one.finding() for one in notable[:_ALSO_SEEN])])
-    return _without_fault(rest, weighed, good, have_logs, have_state, seen)
+        first = answered[0]
+        others = [one for one in answered[1:] if one.rule.category != first.rule.category]
+        return _result("fault", [first.finding(), *_as("note", others), *_as("warning", faults[:1])])
+    if root is None:
+        return _without_fault(rest, weighed, good, seen)
+    others = [
+        one
+        for one in {one.rule.id: one for one in faults}.values()
+        if one.rule.category != root.rule.category and one.rule.tier <= root.rule.tier
+    ]
+    states = [one for one in rest if one.origin == "state" and one.rule.category != root.rule.category]
+    return _result("fault", [root.finding(), *_as("note", others), *_as(None, states)])
 
 
-def _without_fault(rest: list[Seen], weighed: _Logs, good: bool, have_logs: bool, have_state: bool,
-                   seen: list[Seen]) -> dict[str, Any]:
-    told = [one.finding() for one in rest if one.rule.kind != "signal"]
-    told.sort(key=lambda finding: LEVELS.index(finding["level"]))
-    wrappers = [one for one in seen if one.rule.kind == "wrapper"]
+def _without_fault(rest: list[Seen], weighed: _Logs, good: bool, seen: list[Seen]) -> dict[str, Any]:
+    told = sorted(_as(None, rest), key=lambda finding: LEVELS.index(finding["level"]))
     if good or (weighed.ready and not weighed.wrapped):
         return _result("healthy", told)
-    if weighed.wrapped or wrappers or "python-exception" in weighed.counts:
-        return _result("undecided", [*_wrapped(weighed), *told])
+    wrapped = weighed.wrapped or any(one.rule.kind == "wrapper" for one in seen)
+    if wrapped or "python-exception" in weighed.counts:
+        return _result("undecided", [_look_next(weighed, seen), *told])
     step = weighed.progress
-    if step is not None or "shm-broadcast-wait" in weighed.counts:
-        return _result("loading", [*told, _loading(step, weighed)])
-    healthy = [one for one in seen if one.rule.category == "healthy"]
-    if healthy:
+    if step is not None:
+        values = {"detail": filled(step.rule.detail, step.values), "seconds_normal": step.rule.seconds_normal}
+        return _result("loading", [*told, _note("still-loading", values, node=step.node)])
+    if any(one.rule.category == "healthy" for one in seen):
         return _result("healthy", told)
-    return _result("undecided", [*told, _note(
-        "nothing-recognised", "Nothing in the evidence is known as a fault, as progress or as a working server.",
-        "The part of the log that matters may be missing." if have_logs else "There is no log in the evidence.",
-        "Collect the whole log of the last start on every node (`journalctl --user -u vllm-…`, `docker logs` of the last "
-        "container), `journalctl -k` for memory and NIC faults, and one response.")])
+    return _result("undecided", [*told, _note("nothing-recognised")])
 
 
-def _loading(step: logs.Progress | None, weighed: _Logs) -> dict[str, Any]:
-    if step is None:
-        return _note("still-loading", "The server's processes are busy; no fault is in the log.",
-                     "Compiling and loading keep the workers from reading their queue for minutes.",
-                     "Wait; look at `docker stats` and the GPU's load if it lasts more than half an hour.")
-    return _note(
-        "still-loading", f"The server is still starting: {filled(step.rule.detail, step.values)}.",
-        f"This stage takes about {step.rule.seconds_normal} s here, more at the first start.",
-        "Wait. Fetch the checkpoint to the node's own disk beforehand so that a start does not include the download.",
-        step.rule.source, (), step.node)
-
-
-def _wrapped(weighed: _Logs) -> list[dict[str, Any]]:
-    """What to look at next when only the consequence was logged."""
+def _look_next(weighed: _Logs, seen: list[Seen]) -> dict[str, Any]:
+    """What to look at when only the consequence was logged, or an error that no rule knows."""
     unknown = weighed.first.get("python-exception")
-    lines = [line for hit in weighed.first.values() if hit.rule.kind == "wrapper" for line in hit.evidence[:1]]
-    findings = []
     if unknown is not None:
-        findings.append(_note(
-            "unrecognised-error", f"An error no rule knows: {unknown.values.get('message', unknown.evidence[0])[:200]}",
-            "It is the first exception in the log that is not a consequence of another one.",
-            "Look at the lines above it; search the message with the image's vLLM version; try the same model with "
-            "another image or without the newest setting.", evidence=tuple(unknown.evidence), node=unknown.node,
-            level="warning"))
-    else:
-        named = " ".join(weighed.first[name].rule.fix for name in weighed.first
-                         if weighed.first[name].rule.kind == "wrapper" and weighed.first[name].rule.fix)
-        findings.append(_note(
-            "cause-not-in-evidence", "The log holds only the consequence of an error, not the error itself.",
-            "Wrapper messages are printed by processes that lost another one; the cause is in that one's log.",
-            f"{named[:400]} Then: the other node's log, `journalctl -k` on each node for killed processes, and the lines "
-            "before the first of these.", evidence=tuple(lines[:3]), level="warning"))
-    return findings
+        return _note("unrecognised-error", unknown.values, tuple(unknown.evidence), unknown.node)
+    wrappers = [hit for hit in weighed.first.values() if hit.rule.kind == "wrapper"]
+    rules = [hit.rule for hit in wrappers] + [one.rule for one in seen if one.rule.kind == "wrapper"]
+    lines = tuple(hit.evidence[0] for hit in wrappers[:_ALSO_SEEN])
+    return _note("cause-not-in-evidence", {"next": " ".join(rule.fix for rule in rules[:2])}, lines)
 
 
-def _note(name: str, what: str, why: str, fix: str, source: str = "docs/diagnosis.md",
-          evidence: tuple[str, ...] = (), node: str = "", level: Level = "note") -> dict[str, Any]:
-    return {"id": name, "level": level, "confidence": "low", "node": node, "evidence": list(evidence), "what": what,
-            "why": why, "fix": fix, "source": source}
+def _note(
+    name: str, values: Mapping[str, Any] | None = None, evidence: tuple[str, ...] = (), node: str = ""
+) -> dict[str, Any]:
+    return Seen(notes()[name], node, evidence, values or {}, doubt=2).finding()
+
+
+def _as(level: Level | None, seen: Iterable[Seen]) -> list[dict[str, Any]]:
+    """The first few as findings, at another level where one is given."""
+    return [one.finding(level) for one in islice(seen, _ALSO_SEEN)]
 
 
 def _is_completion(body: Any) -> bool:

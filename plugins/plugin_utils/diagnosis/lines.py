@@ -14,8 +14,12 @@ from datetime import datetime, timedelta
 LINE_LIMIT = 6000
 _HEAD, _TAIL = 4500, 1400
 
-_MONTHS = {name: number for number, name in enumerate(
-    ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1)}
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1
+    )
+}
 # Leap year, so that every month and day of a line without a year is a date.
 _YEAR = 2024
 
@@ -44,12 +48,21 @@ _LEVEL = re.compile(
     r"|\[(?:\d{4}-\d\d-\d\d )?[\d:.,]{8,15} (?P<f>[IWEF]) \d"
     r"|^\s{0,8}(?:\([^)]{1,80}\) ?){0,3}(?P<g>DEBUG|INFO|WARNING|ERROR) (?=\S)"
 )
-_LEVELS = {"debug": "info", "info": "info", "trace": "info", "i": "info", "warn": "warning",
-           "warning": "warning", "w": "warning"}
+_LEVELS = {
+    "debug": "info",
+    "info": "info",
+    "trace": "info",
+    "i": "info",
+    "warn": "warning",
+    "warning": "warning",
+    "w": "warning",
+}
 
 # "web-1  | text" of docker compose; several services may share one paste.
 _COMPOSE = re.compile(r"^(?P<tag>[A-Za-z0-9][\w.-]{0,60}?)\s{1,12}\| ")
-_DOCKER_JSON = re.compile(r'^\{"log":"(?P<log>.*?)(?:\\n)?","stream":"\w+"(?:,"attrs":\{[^}]*\})?,"time":"(?P<time>[^"]+)"\}')
+_DOCKER_JSON = re.compile(
+    r'^\{"log":"(?P<log>.*?)(?:\\n)?","stream":"\w+"(?:,"attrs":\{[^}]*\})?,"time":"(?P<time>[^"]+)"\}'
+)
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,12}[A-Za-z]")
 
 
@@ -92,8 +105,9 @@ def stamp(line: str) -> float | None:
         groups = match.groupdict()
         month = _MONTHS.get(groups["mon"].lower()) if groups.get("mon") else int(groups["mo"])
         try:
-            moment = datetime(_YEAR, month or 0, int(groups["d"]), int(groups["h"]), int(groups["mi"]),
-                              int(groups["s"]))
+            moment = datetime(
+                _YEAR, month or 0, int(groups["d"]), int(groups["h"]), int(groups["mi"]), int(groups["s"])
+            )
         except ValueError:
             continue
         zone = groups.get("z")
@@ -101,5 +115,7 @@ def stamp(line: str) -> float | None:
             sign = 1 if zone[0] == "+" else -1
             moment -= sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
         fraction = groups.get("f")
-        return (moment - datetime(_YEAR, 1, 1)).total_seconds() + (float(f"0.{fraction}") if fraction else 0.0)
+        return (moment - datetime(_YEAR, 1, 1)).total_seconds() + (
+            float(f"0.{fraction}") if fraction else 0.0
+        )
     return None

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Reading logs as a stream: which rules hit where and when, and how far a start came.
 
-Speed comes from three cheap questions asked before any regular expression: was this line seen before but for its
-digits, has it one of the words that rules begin with, and is the line loud enough for the rule. Memory is bounded:
-a hit is kept once an attempt, with its first lines and a count.
+Speed comes from three cheap questions asked before any regular expression: was this line seen before but for
+its digits, has it one of the words that rules begin with, and is the line loud enough for the rule. Memory is
+bounded: a hit is kept once an attempt, with its first lines and a count.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from .rules import LogRule, ProgressRule, log_rules, progress_rules
 
 _DIGITS = b"0123456789"
 # Lower case, and a space for whatever does not belong to a word: one pass over the bytes of a line.
-_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() and code < 128 or code == 95 else 32 for code in range(256))
+_WORDS = bytes(
+    ord(chr(code).lower()) if (chr(code).isalnum() and code < 128) or code == 95 else 32
+    for code in range(256)
+)
 _REMEMBERED_LINES, _REMEMBERED_LENGTH = 20_000, 600
 _LOOK_BACK_LINES = 200
 _EVIDENCE_LINES = 3
-# Enough to tell "again and again"; beyond it a hit is only counted, not matched again.
-_MATCHED_HITS = 200
+# Enough to tell "again and again"; beyond it a hit is only counted, and what never matched is not tried
+# again.
+_TRIES = 200
+
 
 @dataclass(slots=True)
 class Hit:
@@ -42,6 +47,15 @@ class Hit:
     evidence: list[str] = field(default_factory=list)
     count: int = 1
     last_order: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known about all lines that differ in digits only: how loud, which rules may speak on them."""
+
+    level: str
+    rules: tuple[LogRule | ProgressRule, ...]
+    tries: int = 0
 
 
 @dataclass(slots=True)
@@ -84,7 +98,8 @@ def word_index() -> dict[bytes, tuple[_Entry, ...]]:
     ranks = {"noise": 0, "fault": 1, "degraded": 2, "signal": 3, "wrapper": 4}
     index: dict[bytes, list[_Entry]] = {}
     ordered: list[tuple[int, LogRule | ProgressRule]] = [
-        (ranks[rule.kind] * 10_000 + order, rule) for order, rule in enumerate(log_rules())]
+        (ranks[rule.kind] * 10_000 + order, rule) for order, rule in enumerate(log_rules())
+    ]
     ordered += [(50_000 + order, step) for order, step in enumerate(progress_rules())]
     for order, rule in ordered:
         for trigger in rule.words:
@@ -100,8 +115,13 @@ def candidates(key: bytes) -> tuple[LogRule | ProgressRule, ...]:
     if index.keys().isdisjoint(words):
         return ()
     there = set(words)
-    found = {entry.order: entry.rule for word in there if word in index for entry in index[word]
-             if entry.besides <= there}
+    found = {
+        entry.order: entry.rule
+        for word in there
+        if word in index
+        for entry in index[word]
+        if entry.besides <= there
+    }
     return tuple(found[order] for order in sorted(found))
 
 
@@ -125,7 +145,7 @@ class Reader:
         self.version = vllm_version
         self.streams: dict[str, Stream] = {}
         self._order = 0
-        self._known: dict[bytes, tuple[str, tuple[LogRule | ProgressRule, ...]]] = {}
+        self._known: dict[bytes, _Seen] = {}
         self._recent: deque[str] = deque(maxlen=_LOOK_BACK_LINES)
         self._waiting: tuple[str, tuple[LogRule, ...]] | None = None
 
@@ -144,50 +164,69 @@ class Reader:
                 seen = self._asked(line, key)
                 if len(known) < _REMEMBERED_LINES and len(key) < _REMEMBERED_LENGTH:
                     known[key] = seen
-            if seen[1] or self._waiting:
+            if seen.rules or self._waiting:
                 self._order = order
-                self._try(line, *seen)
+                self._try(line, seen)
         for stream in self.streams.values():
             stream.lines = order
         return list(self.streams.values()) or [Stream(self.node, "", lines=order)]
 
-    def _asked(self, line: str, key: bytes) -> tuple[str, tuple[LogRule | ProgressRule, ...]]:
-        """How loud a line is and which rules may speak on it; the same for all lines that differ in digits only."""
+    def _asked(self, line: str, key: bytes) -> _Seen:
         found = candidates(key)
         if not found:
-            return "", ()
+            return _Seen("", ())
         level = lines.level(line)
-        return level, tuple(
-            rule for rule in found
-            if isinstance(rule, ProgressRule) or not (
-                (level == "info" and not rule.quiet) or (level == "error" and rule.kind == "noise")
-                or not rule.in_force(self.version)))
+        return _Seen(
+            level,
+            tuple(
+                rule
+                for rule in found
+                if isinstance(rule, ProgressRule)
+                or not (
+                    (level == "info" and not rule.quiet)
+                    or (level == "error" and rule.kind == "noise")
+                    or not rule.in_force(self.version)
+                )
+            ),
+        )
 
-    def _try(self, line: str, level: str, found: tuple[LogRule | ProgressRule, ...]) -> None:
+    def _try(self, line: str, seen: _Seen) -> None:
         stream = self._stream(line)
         waiting, self._waiting = self._waiting, None
-        if waiting and not level:
+        if waiting and not seen.level:
             joined = f"{waiting[0]} {line.strip()}"
-            for rule in waiting[1]:
-                if match := rule.pattern.search(joined):
-                    self._hit(stream, rule, joined, level, match)
+            for broken in waiting[1]:
+                if match := broken.pattern.search(joined):
+                    self._hit(stream, broken, joined, "", match)
                     return
         unmatched: list[LogRule] = []
-        for rule in found:
+        silent: list[LogRule | ProgressRule] = []
+        for rule in seen.rules:
             if isinstance(rule, ProgressRule):
-                self._progress(stream, rule, line)
+                if not self._progress(stream, rule, line):
+                    silent.append(rule)
                 continue
             known = stream.hits.get((stream.attempt, rule.id))
-            if known and known.count > _MATCHED_HITS:
+            if known and known.count > _TRIES:
                 known.count += 1
                 known.last_order = self._order
                 return
-            if match := rule.pattern.search(line):
-                self._hit(stream, rule, line, level, match)
-                if rule.kind not in ("signal", "wrapper"):
-                    return
-            elif rule.kind == "fault":
-                unmatched.append(rule)
+            match = rule.pattern.search(line)
+            if match is None:
+                if rule.kind == "fault":
+                    unmatched.append(rule)
+                if seen.tries > _TRIES:
+                    silent.append(rule)
+                continue
+            if rule.kind == "noise":
+                seen.rules = ()
+                return
+            self._hit(stream, rule, line, seen.level, match)
+            if rule.kind not in ("signal", "wrapper"):
+                return
+        seen.tries += 1
+        if silent:
+            seen.rules = tuple(rule for rule in seen.rules if rule not in silent)
         if unmatched:
             self._waiting = (line, tuple(unmatched))
 
@@ -204,15 +243,22 @@ class Reader:
             stream.troubled = False
 
     def _hit(self, stream: Stream, rule: LogRule, line: str, level: str, match: re.Match[str]) -> None:
-        if rule.kind == "noise":
-            return
         if rule.kind in ("fault", "wrapper"):
             stream.troubled = True
         values = {name: text for name, text in match.groupdict().items() if text is not None}
         known = stream.hits.get((stream.attempt, rule.id))
         if known is None:
-            known = Hit(rule, self.node, stream.name, stream.attempt, self._order, self._stamp(line), level, values,
-                        last_order=self._order)
+            known = Hit(
+                rule,
+                self.node,
+                stream.name,
+                stream.attempt,
+                self._order,
+                self._stamp(line),
+                level,
+                values,
+                last_order=self._order,
+            )
             stream.hits[stream.attempt, rule.id] = known
         else:
             known.count += 1
@@ -233,18 +279,21 @@ class Reader:
                     break
         return stamp
 
-    def _progress(self, stream: Stream, rule: ProgressRule, line: str) -> None:
+    def _progress(self, stream: Stream, rule: ProgressRule, line: str) -> bool:
         match = rule.pattern.search(line)
         if match is None:
-            return
+            return False
         if rule.begins:
             self._begin(stream)
         values = {name: text for name, text in match.groupdict().items() if text is not None}
+        if rule.done and values.get("rate") == "0.0":
+            return True
         stream.progress[stream.attempt] = Progress(rule, self.node, self._order, values)
         if rule.done:
             stream.ready.setdefault(stream.attempt, self._order)
             if rule.stage == "serving":
                 stream.served[stream.attempt] = self._order
+        return True
 
 
 def read(node: str, text: str | Iterable[str], vllm_version: str | None = None) -> list[Stream]:

@@ -1,6 +1,6 @@
 # Copyright: dgx_spark.vllm maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Plain Python values from what templates hand over: tagged texts and lazy mappings become str, dict and list."""
+"""Plain Python values from what templates hand over: tagged texts and lazy mappings become str and dict."""
 
 from __future__ import annotations
 

@@ -16,41 +16,57 @@ from typing import Any
 
 # What each family prints around a thought, and around a tool call, when nobody parses it.
 _THINK_OPEN = re.compile(
-    r"<think>|<thinking>|\[THINK\]|<seed:think>|◁think▷|<\|START_THINKING\|>|<thought>|<mm:think>|<\|channel>thought"
-    r"|<longcat_think>|<reasoning>", re.IGNORECASE)
+    r"<think>|<thinking>|\[THINK\]|<seed:think>|◁think▷|<\|START_THINKING\|>|<thought>|<mm:think>"
+    r"|<\|channel>thought|<longcat_think>|<reasoning>",
+    re.IGNORECASE,
+)
 _THINK_CLOSE = re.compile(
     r"</think>|</thinking>|\[/THINK\]|</seed:think>|◁/think▷|<\|END_THINKING\|>|</thought>|</mm:think>"
-    r"|</longcat_think>|</reasoning>", re.IGNORECASE)
+    r"|</longcat_think>|</reasoning>",
+    re.IGNORECASE,
+)
 _THINK_PROSE = re.compile(
-    r"\A\s{0,20}(?:\*{0,2}(?:Thinking|Thought|Reasoning)(?: Process)?:?\*{0,2}:|Here'?s (?:a|my) thinking process"
-    r"|(?:Okay|Ok|Alright|Hmm),? (?:so )?(?:the user|I need|let me|let's)|(?:We|I) need to (?:answer|respond|figure|count"
-    r"|reply|produce|output)|The user (?:is asking|asks|wants|said|says)|First, I need to|Let me think)", re.IGNORECASE)
+    r"\A\s{0,20}(?:\*{0,2}(?:Thinking|Thought|Reasoning)(?: Process)?:?\*{0,2}:"
+    r"|Here'?s (?:a|my) thinking process"
+    r"|(?:Okay|Ok|Alright|Hmm),? (?:so )?(?:the user|I need|let me|let's)"
+    r"|(?:We|I) need to (?:answer|respond|figure|count|reply|produce|output)"
+    r"|The user (?:is asking|asks|wants|said|says)|First, I need to|Let me think)",
+    re.IGNORECASE,
+)
 _HARMONY = re.compile(
     r"<\|(?:channel|start|message|return|call|constrain)\|>|assistant(?:final|commentary|analysis)(?=[A-Z\s\"'{<]|$)"
-    r"|\Aanalysis(?=[A-Z])|<\|channel\|?>(?:analysis|final|commentary)")
-_TOOL_MARKUP: tuple[tuple[str, re.Pattern[str]], ...] = tuple((name, re.compile(pattern)) for name, pattern in (
-    ("qwen3_coder", r"<function=[\w.-]{1,80}>|<tool_call>\s{0,20}<function="),
-    ("glm45", r"<arg_key>"),
-    ("hermes", r"<tool_call>"),
-    ("gemma4", r"<\|tool_call\|?>|<tool_call\|>"),
-    ("mistral", r"\[TOOL_CALLS\]"),
-    ("deepseek_v3", r"<｜tool▁calls?▁begin｜>|<｜DSML｜"),
-    ("kimi_k2", r"<\|tool_calls_section_begin\|>|<\|tool_call_begin\|>"),
-    ("minimax_m2", r"<minimax:tool_call>|<invoke name="),
-    ("llama3_json", r"<\|python_tag\|>"),
-    ("granite", r"<\|tool_call\|>"),
-    ("openai", r"to=functions\.\w{1,80}"),
-    ("internlm", r"<\|action_start\|>"),
-    ("phi4_mini_json", r"functools\["),
-    ("seed_oss", r"<seed:tool_call>"),
-    ("functiongemma", r"<start_function_call>"),
-    ("json", r"\A\s{0,20}(?:```(?:json)?\s{0,8})?\[?\s{0,8}\{\s{0,8}\"(?:type\"\s{0,4}:\s{0,4}\"function|name\"\s{0,4}:|function\"\s{0,4}:"
-             r"|tool\"\s{0,4}:|tool_name\"\s{0,4}:|tool_calls\"\s{0,4}:)[^\x00]{0,400}?\"(?:parameters|arguments|args|name|tool_input)\""),
-    ("pythonic", r"\A\s{0,20}\[\s{0,8}[A-Za-z_]\w{0,60}\((?:\w{1,40}\s{0,4}=[^()]{0,300})?\)"),
-))
+    r"|\Aanalysis(?=[A-Z])|<\|channel\|?>(?:analysis|final|commentary)"
+)
+_TOOL_MARKUP: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("qwen3_coder", r"<function=[\w.-]{1,80}>|<tool_call>\s{0,20}<function="),
+        ("glm45", r"<arg_key>"),
+        ("hermes", r"<tool_call>"),
+        ("gemma4", r"<\|tool_call\|?>|<tool_call\|>"),
+        ("mistral", r"\[TOOL_CALLS\]"),
+        ("deepseek_v3", r"<\uff5ctool\u2581calls?\u2581begin\uff5c>|<\uff5cDSML\uff5c"),
+        ("kimi_k2", r"<\|tool_calls_section_begin\|>|<\|tool_call_begin\|>"),
+        ("minimax_m2", r"<minimax:tool_call>|<invoke name="),
+        ("llama3_json", r"<\|python_tag\|>"),
+        ("granite", r"<\|tool_call\|>"),
+        ("openai", r"to=functions\.\w{1,80}"),
+        ("internlm", r"<\|action_start\|>"),
+        ("phi4_mini_json", r"functools\["),
+        ("seed_oss", r"<seed:tool_call>"),
+        ("functiongemma", r"<start_function_call>"),
+        (
+            "json",
+            r"\A\s{0,20}(?:```(?:json)?\s{0,8})?\[?\s{0,8}\{\s{0,8}\"(?:type\"\s{0,4}:\s{0,4}\"function"
+            r"|(?:name|function|tool|tool_name|tool_calls)\"\s{0,4}:)[^\x00]{0,400}?\"(?:parameters|arguments|args|name|tool_input)\"",
+        ),
+        ("pythonic", r"\A\s{0,20}\[\s{0,8}[A-Za-z_]\w{0,60}\((?:\w{1,40}\s{0,4}=[^()]{0,300})?\)"),
+    )
+)
 _SPECIAL = re.compile(
     r"<\|im_(?:end|start)\|>|<\|endoftext\|>|<\|eot_id\|>|<\|end_of_text\|>|<\|eom_id\|>|<\|(?:user|assistant|observation)\|>"
-    r"|<(?:end|start)_of_turn>|<｜end▁of▁sentence｜>|\[/?INST\]|</s>|<\|end\|>")
+    r"|<(?:end|start)_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>|\[/?INST\]|</s>|<\|end\|>"
+)
 _WORD = re.compile(r"\S+")
 _MAX_TOKENS = re.compile(r"max(?:_completion)?_tokens\"?[ =:]{1,3}(\d{1,7})")
 _STATUS = re.compile(r"\b([45]\d\d)\b")
@@ -60,7 +76,9 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence):  # content parts
-        return "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in value)
+        return "".join(
+            str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in value
+        )
     return "" if value is None else str(value)
 
 
@@ -71,7 +89,7 @@ def repetition(text: str) -> float:
     shares = [0.0]
     if len(words) >= 24:
         for size in (1, 2, 3, 5, 8):
-            grams = Counter(tuple(words[place:place + size]) for place in range(len(words) - size + 1))
+            grams = Counter(tuple(words[place : place + size]) for place in range(len(words) - size + 1))
             share = (grams.most_common(1)[0][1] - 1) * size / len(words)
             shares.append(min(1.0, share) if size > 1 or share > 0.5 else 0.0)
     letters = sample.strip()
@@ -109,7 +127,13 @@ def _looks(facts: dict[str, Any], content: str, reasoning: str) -> None:
     facts["harmony"] = bool(_HARMONY.search(content))
     facts["tool_markup"] = next((name for name, pattern in _TOOL_MARKUP if pattern.search(content)), "")
     facts["tool_markup_in_reasoning"] = next(
-        (name for name, pattern in _TOOL_MARKUP if name not in ("json", "pythonic") and pattern.search(reasoning)), "")
+        (
+            name
+            for name, pattern in _TOOL_MARKUP
+            if name not in ("json", "pythonic") and pattern.search(reasoning)
+        ),
+        "",
+    )
     facts["special_tokens"] = match[0] if (match := _SPECIAL.search(content)) else ""
     facts["byte_markers"] = both.count("\u0120") + both.count("\u010a")
     facts["lost_spaces"] = _lost_spaces(content) or _lost_spaces(reasoning)
@@ -121,7 +145,11 @@ def _looks(facts: dict[str, Any], content: str, reasoning: str) -> None:
 def _logprobs(choice: Mapping[str, Any]) -> dict[str, Any]:
     parts = choice.get("logprobs")
     entries = parts.get("content") if isinstance(parts, Mapping) else None
-    figures = [float(entry["logprob"]) for entry in entries or () if isinstance(entry, Mapping) and "logprob" in entry]
+    figures = [
+        float(entry["logprob"])
+        for entry in entries or ()
+        if isinstance(entry, Mapping) and "logprob" in entry
+    ]
     if not figures:
         return {}
     return {"mean_logprob": round(sum(figures) / len(figures), 3), "logprob_tokens": len(figures)}
@@ -157,10 +185,13 @@ def _asked(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
         facts["thinking_off"] = False
     messages = request.get("messages")
     if isinstance(messages, Sequence) and not isinstance(messages, str):
-        prompt = "\n".join(_text(message.get("content")) for message in messages if isinstance(message, Mapping))
+        prompt = "\n".join(
+            _text(message.get("content")) for message in messages if isinstance(message, Mapping)
+        )
         facts["soft_switch"] = "/no_think" in prompt
-        facts["tool_result_sent"] = any(isinstance(message, Mapping) and message.get("role") == "tool"
-                                        for message in messages)
+        facts["tool_result_sent"] = any(
+            isinstance(message, Mapping) and message.get("role") == "tool" for message in messages
+        )
     facts["tools_sent"] = bool(request.get("tools"))
     if request.get("tool_choice") is not None:
         facts["tool_choice"] = _text(request["tool_choice"])
@@ -178,7 +209,12 @@ def response_facts(response: Any, config: Mapping[str, Any]) -> dict[str, Any]:
             response = json.loads(response)
         except ValueError:
             status = _STATUS.search(response[:200])
-            return {"kind": "error", "error": response[:4000], "status": status[1] if status else "", "error_type": ""}
+            return {
+                "kind": "error",
+                "error": response[:4000],
+                "status": status[1] if status else "",
+                "error_type": "",
+            }
     if not isinstance(response, Mapping):
         return {"kind": "empty"} if not response else {"kind": "unknown"}
     request = response.get("request") or config.get("request") or {}
@@ -188,16 +224,26 @@ def response_facts(response: Any, config: Mapping[str, Any]) -> dict[str, Any]:
         response = {**response, **inner}
     error = _error(response)
     if error is not None:
-        message, code, kind = error
-        return {**facts, "kind": "error", "error": message[:4000], "error_type": kind,
-                "status": str(code if code is not None else response.get("status_code", ""))}
+        told, code, kind = error
+        return {
+            **facts,
+            "kind": "error",
+            "error": told[:4000],
+            "error_type": kind,
+            "status": str(code if code is not None else response.get("status_code", "")),
+        }
     choices = response.get("choices")
     facts["model_answered"] = response.get("model", "")
     if not isinstance(choices, Sequence) or isinstance(choices, str) or not choices:
-        return {**facts, "kind": "empty" if choices is not None or not response else "unknown",
-                "choices": 0 if choices is not None else -1}
+        return {
+            **facts,
+            "kind": "empty" if choices is not None or not response else "unknown",
+            "choices": 0 if choices is not None else -1,
+        }
     choice = choices[0] if isinstance(choices[0], Mapping) else {}
-    message = next((part for name in ("message", "delta") if isinstance(part := choice.get(name), Mapping)), choice)
+    message = next(
+        (part for name in ("message", "delta") if isinstance(part := choice.get(name), Mapping)), choice
+    )
     content_raw = message.get("content", choice.get("text"))
     content = _text(content_raw)
     reasoning = _text(message.get("reasoning") or message.get("reasoning_content"))
@@ -206,11 +252,20 @@ def response_facts(response: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls") or []
     finish = choice.get("finish_reason", response.get("finish_reason"))
     facts.update(
-        kind="completion", choices=len(choices), content=content, content_null=content_raw is None,
-        content_empty=not content.strip(), reasoning=reasoning, has_reasoning=bool(reasoning.strip()),
-        reasoning_field="reasoning" if message.get("reasoning") else
-        "reasoning_content" if message.get("reasoning_content") else "",
-        finish=_text(finish), tool_calls=len(calls) if isinstance(calls, Sequence) else 0,
+        kind="completion",
+        choices=len(choices),
+        content=content,
+        content_null=content_raw is None,
+        content_empty=not content.strip(),
+        reasoning=reasoning,
+        has_reasoning=bool(reasoning.strip()),
+        reasoning_field="reasoning"
+        if message.get("reasoning")
+        else "reasoning_content"
+        if message.get("reasoning_content")
+        else "",
+        finish=_text(finish),
+        tool_calls=len(calls) if isinstance(calls, Sequence) else 0,
     )
     if message.get("function_call"):
         facts["tool_calls"] = max(1, facts["tool_calls"])

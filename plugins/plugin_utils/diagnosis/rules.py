@@ -52,8 +52,8 @@ class Rule:
 class LogRule(Rule):
     """A rule over single log lines.
 
-    ``words`` are triggers of which a line must have one before the pattern is tried: a whole word in lower case and
-    without digits, or several joined by ``+``;
+    ``words`` are triggers of which a line must have one before the pattern is tried: a whole word in lower
+    case and without digits, or several joined by ``+``;
     ``loud`` rules count at warning level also when nothing else went wrong; ``quiet`` ones match INFO lines.
     """
 
@@ -87,10 +87,20 @@ class ProgressRule:
 def _common(row: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     level: Level = "error" if kind == "fault" else "warning" if kind in ("degraded", "wrapper") else "note"
     return {
-        "id": row["id"], "category": row["category"], "kind": row.get("kind", kind), "level": row.get("level", level),
-        "tier": row.get("tier", 1), "what": row["what"], "why": row.get("why", ""), "fix": row["fix"],
-        "source": row["source"], "date": str(row["date"]), "evidence": row["evidence"],
-        "since": row.get("since"), "removed": row.get("removed"), "outweighs": tuple(row.get("outweighs", ())),
+        "id": row["id"],
+        "category": row["category"],
+        "kind": row.get("kind", kind),
+        "level": row.get("level", level),
+        "tier": row.get("tier", 1),
+        "what": row["what"],
+        "why": row.get("why", ""),
+        "fix": row["fix"],
+        "source": row["source"],
+        "date": str(row["date"]),
+        "evidence": row["evidence"],
+        "since": row.get("since"),
+        "removed": row.get("removed"),
+        "outweighs": tuple(row.get("outweighs", ())),
     }
 
 
@@ -98,8 +108,13 @@ def _common(row: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
 def log_rules() -> tuple[LogRule, ...]:
     """The rules over lines, in the order of the file: more special ones first."""
     return tuple(
-        LogRule(**_common(row, row.get("kind", "fault")), words=tuple(row["words"]), pattern=compiled(row["pattern"]),
-                loud=row.get("loud", False), quiet=row.get("quiet", False))
+        LogRule(
+            **_common(row, row.get("kind", "fault")),
+            words=tuple(row["words"]),
+            pattern=compiled(row["pattern"]),
+            loud=row.get("loud", False),
+            quiet=row.get("quiet", False),
+        )
         for row in knowledge("log_rules")["rules"]
     )
 
@@ -112,6 +127,12 @@ def _fact_rules(rows: Any) -> tuple[FactRule, ...]:
 def compound_rules() -> tuple[FactRule, ...]:
     """Rules over what several lines and facts say together."""
     return _fact_rules(knowledge("log_rules")["compounds"])
+
+
+@cache
+def notes() -> Mapping[str, Rule]:
+    """What is said when no rule decides, by name."""
+    return {row["id"]: Rule(**_common(row, "signal")) for row in knowledge("log_rules")["notes"]}
 
 
 @cache
@@ -130,15 +151,22 @@ def response_rules() -> tuple[FactRule, ...]:
 def progress_rules() -> tuple[ProgressRule, ...]:
     """The stages of a start, in their usual order."""
     return tuple(
-        ProgressRule(stage=row["stage"], words=tuple(row["words"]), pattern=compiled(row["pattern"]),
-                     detail=row["detail"], seconds_normal=row["seconds_normal"], begins=row.get("begins", False), done=row.get("done", False),
-                     source=row["source"])
+        ProgressRule(
+            stage=row["stage"],
+            words=tuple(row["words"]),
+            pattern=re.compile(row["pattern"]),
+            detail=row["detail"],
+            seconds_normal=row["seconds_normal"],
+            begins=row.get("begins", False),
+            done=row.get("done", False),
+            source=row["source"],
+        )
         for row in knowledge("progress")["rules"]
     )
 
 
 def filled(text: str, values: Mapping[str, Any]) -> str:
-    """``{name|other_name|words}`` replaced by the first of the names that the evidence gave, else by the words."""
+    """``{name|other_name|words}`` replaced by the first name that the evidence gave, else by the words."""
     return _BRACED.sub(lambda match: _first(match["parts"].split("|"), values), text)
 
 

@@ -14,20 +14,55 @@ from typing import Any
 from .conditions import flatten
 
 # Sections of a node; a state that has them at its top is the state of one node.
-_SECTIONS = frozenset((
-    "systemd", "docker", "memory", "linger", "groups", "unit", "units", "container", "containers", "mtu", "metrics",
-    "gpu", "ports", "fabric", "links", "kernel", "logind", "meminfo", "nvidia_smi", "power", "user", "time", "ray",
-    "inspect", "state", "disk", "rdma", "network", "request", "config",
-))
+_SECTIONS = frozenset(
+    (
+        "systemd",
+        "docker",
+        "memory",
+        "linger",
+        "groups",
+        "unit",
+        "units",
+        "container",
+        "containers",
+        "mtu",
+        "metrics",
+        "gpu",
+        "ports",
+        "fabric",
+        "links",
+        "kernel",
+        "logind",
+        "meminfo",
+        "nvidia_smi",
+        "power",
+        "user",
+        "time",
+        "ray",
+        "inspect",
+        "state",
+        "disk",
+        "rdma",
+        "network",
+        "request",
+        "config",
+    )
+)
 
 
 def per_node(state: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The state node by node; facts about the whole deployment are under the empty name."""
-    nodes = {str(name): part for name, part in state.items()
-             if isinstance(part, Mapping) and str(name).lower() not in _SECTIONS}
+    nodes = {
+        str(name): part
+        for name, part in state.items()
+        if isinstance(part, Mapping) and str(name).lower() not in _SECTIONS
+    }
     scalar = {str(name): part for name, part in state.items() if not isinstance(part, Mapping)}
-    sections = {str(name): part for name, part in state.items()
-                if isinstance(part, Mapping) and str(name).lower() in _SECTIONS}
+    sections = {
+        str(name): part
+        for name, part in state.items()
+        if isinstance(part, Mapping) and str(name).lower() in _SECTIONS
+    }
     if nodes and not sections:
         return {**nodes, **({"": scalar} if scalar else {})}
     return {"": state} if state else {}
@@ -43,5 +78,9 @@ def facts(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def quoted(state: Mapping[str, Any]) -> list[str]:
     """Texts of the state that may quote a log."""
-    return [line for _path, value in flatten(state) if isinstance(value, str) and len(value) > 12
-            for line in value.splitlines()]
+    return [
+        line
+        for _path, value in flatten(state)
+        if isinstance(value, str) and len(value) > 12
+        for line in value.splitlines()
+    ]
