@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Asks sparkrun, kvfit and sparkfit about configs. Runs in an environment of their own; see side_by_side.py.
 
-Input on stdin: JSON list of {name, config}. Output: {peer: {version, import_seconds, seconds, answers: {name: ..}}},
-an answer being {kv_bytes_per_token, weight_bytes, tokens_per_second} (null where the peer gives none) or {error}.
+Input on stdin: JSON list of {name, config}. Output: {peer: {version, import_seconds, seconds, answers}}, each
+answer {kv_bytes_per_token, weight_bytes, tokens_per_second} (null where the peer gives none) or {error}.
 """
 
 from __future__ import annotations

@@ -159,6 +159,19 @@ def better_split(partition: Sequence[int], saved: int) -> Finding:
     )
 
 
+def loading_peak(node: Node, peak: int, transient: int) -> Finding:
+    """Weights and what loading takes besides leave the system too little."""
+    return Finding(
+        "warning",
+        "loading-needs-more",
+        f"While loading {node.name} would hold about {gib(peak)} of {gib(node.memory_total_bytes)},"
+        f" {gib(transient)} more than afterwards.",
+        "Shards go through the page cache and are rearranged; machines have died at 73 to 97 % of a load.",
+        "Drop the page cache first, add --load-format fastsafetensors (vllm_extra_args), or add a node.",
+        _FIELD + "; MiaAI-Lab reports of two-node loads, 2026",
+    )
+
+
 def assumed_nodes(nodes: Sequence[Node]) -> Finding:
     """Nobody asked the nodes."""
     names = ", ".join(node.name for node in nodes)

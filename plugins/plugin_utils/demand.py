@@ -189,7 +189,9 @@ class Scales:
 
     def largest_context(self, demand: Demand, room: Sequence[int]) -> int:
         """The longest context, up to the native one, whose requests fit into ``room`` bytes on each node."""
-        limit = self.ask.checkpoint.native_context or self.ask.context
+        limit = max(self.ask.checkpoint.native_context or 0, self.ask.context)
+        if demand.cache.fits(room, limit, self.ask.requests):
+            return limit
         return demand.cache.largest_context(room, limit, self.ask.requests)
 
     @cached_property

@@ -18,12 +18,12 @@ from .demand import Ask, Demand, Scales
 from .engine import engine_settings
 from .findings import Finding, by_severity
 from .images import choose_image
-from .memory import kv_bytes_per_token
+from .memory import kv_bytes_per_token, load_transient_bytes, memory_findings
 from .placement import Kind, Layout, Node, Placement, Told, budget, choose, limits, read_nodes, utilization
 from .remedies import remedies
 from .serving import serve_spec
 from .speed import Speed, decode_speed
-from .weights import Weights, active_weight_bytes, weigh
+from .weights import Weights, active_weight_bytes, weigh, weight_findings
 from .wishes import Wishes, read_wishes
 
 DEFAULT_LAUNCHER = "ray"
@@ -76,11 +76,14 @@ def make_plan(model: Mapping[str, Any], nodes: Any, **wishes: Any) -> dict[str, 
     weights = weigh(checkpoint)
     speed = _speed(scales, layout.nodes, demand.pipeline, demand.tensor)
     concurrency = demand.cache.concurrency(available, engine.context)
+    largest = scales.largest_context(demand, available)
     findings = [
         *checkpoint.unknowns,
+        *weight_findings(checkpoint),
+        *memory_findings(checkpoint, engine.kv_cache_dtype, wish.speculative, image.version),
         *spec.findings,
         *_placement_findings(scales, layout, tried, wish, most, speed),
-        *_memory_findings(scales, layout, told, wish, concurrency, available),
+        *_memory_findings(scales, layout, told, wish, concurrency, largest),
     ]
     if not runs:
         findings.append(advice.pipeline_refused(checkpoint.architecture, True, _tensor_sizes(checkpoint)))
@@ -95,7 +98,7 @@ def make_plan(model: Mapping[str, Any], nodes: Any, **wishes: Any) -> dict[str, 
             "context": engine.context,
             "concurrency": _finite(concurrency),
             "kv_tokens": demand.cache.kv_tokens(available, engine.context),
-            "largest_context": scales.largest_context(demand, available),
+            "largest_context": largest,
             "gpu_memory_utilization": share,
             "nodes": _memory_nodes(layout, demand),
         },
@@ -257,9 +260,9 @@ def _placement_findings(
 
 
 def _memory_findings(
-    scales: Scales, layout: Layout, told: Told, wish: Wishes, concurrency: float, available: tuple[int, ...]
+    scales: Scales, layout: Layout, told: Told, wish: Wishes, concurrency: float, largest: int
 ) -> list[Finding]:
-    ask, demand = scales.ask, layout.weighed
+    ask = scales.ask
     found = []
     if not layout.fits:
         found.append(advice.does_not_fit(layout, remedies(scales, layout, told)))
@@ -273,12 +276,15 @@ def _memory_findings(
         reserve = limits().operating_system_reserve_bytes
         if asked is not None and node.memory_total_bytes * (1 - asked) < reserve:
             found.append(advice.beyond_the_reserve(node, asked, reserve))
+    for node, weights in zip(layout.nodes, layout.weighed.weights, strict=True):
+        transient = load_transient_bytes(weights)
+        peak = weights + transient
+        if layout.fits and peak > node.memory_total_bytes - limits().operating_system_reserve_bytes:
+            found.append(advice.loading_peak(node, peak, transient))
     if layout.fits and concurrency < ask.sequences:
         found.append(advice.few_at_once(concurrency, ask.sequences, ask.context))
-    if layout.fits and wish.context is None:
-        largest = scales.largest_context(demand, available)
-        if largest > ask.context:
-            found.append(advice.context_can_grow(ask.context, largest, ask.checkpoint.native_context))
+    if layout.fits and wish.context is None and largest > ask.context:
+        found.append(advice.context_can_grow(ask.context, largest, ask.checkpoint.native_context))
     return found
 
 
