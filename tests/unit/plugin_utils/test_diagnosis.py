@@ -8,15 +8,18 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.diagnosis import diagnose, lines, progress, read_response
+from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.diagnosis import (
+    diagnose,
+    lines,
+    progress,
+    read_response,
+)
 from ansible_collections.dgx_spark.vllm.tests.unit import shared_facts
 
 BANNER = "(APIServer pid=1) INFO 09-01 12:00:00 [utils.py:299]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.26.0"
 READY = "(APIServer pid=1) INFO:     Application startup complete."
 SERVED = '(APIServer pid=1) INFO:     10.0.0.9:4242 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
-WRAPPER = (
-    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
-)
+WRAPPER = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
 DEAD = "(APIServer pid=1) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
 LOADING = "Loading safetensors checkpoint shards:  40% Completed | 4/10 [02:00<03:00, 30.00s/it]"
 
@@ -35,27 +38,45 @@ def _root(result: dict[str, Any]) -> str:
 
 
 def test_the_first_fault_in_time_over_all_nodes_is_the_root_cause():
-    result = diagnose({"logs": {
-        "head": "\n".join([_error("12:05:10", OOM), WRAPPER]),
-        "worker": _error("12:05:02", DISK),
-    }})
-    assert (result["verdict"], _root(result), result["findings"][0]["node"]) == ("fault", "disk-full", "worker")
+    result = diagnose(
+        {
+            "logs": {
+                "head": "\n".join([_error("12:05:10", OOM), WRAPPER]),
+                "worker": _error("12:05:02", DISK),
+            }
+        }
+    )
+    assert (result["verdict"], _root(result), result["findings"][0]["node"]) == (
+        "fault",
+        "disk-full",
+        "worker",
+    )
     assert [finding["level"] for finding in result["findings"]] == ["error", "note"]
 
 
 def test_a_fault_on_the_worker_is_found_when_the_head_only_complains():
-    result = diagnose({"logs": {
-        "head": "\n".join([BANNER, _error("12:05:10", "TimeoutError: RPC call to execute_model timed out."), DEAD]),
-        "worker": "kernel: Out of memory: Killed process 99 (VLLM::Worker) total-vm:1kB",
-    }})
+    result = diagnose(
+        {
+            "logs": {
+                "head": "\n".join(
+                    [BANNER, _error("12:05:10", "TimeoutError: RPC call to execute_model timed out."), DEAD]
+                ),
+                "worker": "kernel: Out of memory: Killed process 99 (VLLM::Worker) total-vm:1kB",
+            }
+        }
+    )
     assert (_root(result), result["findings"][0]["node"]) == ("host-oom-kill", "worker")
 
 
 def test_a_missing_peer_yields_to_what_the_peer_says():
-    result = diagnose({"logs": {
-        "head": "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
-        "worker": "/tmp/x/main.c:5:10: fatal error: Python.h: No such file or directory",
-    }})
+    result = diagnose(
+        {
+            "logs": {
+                "head": "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+                "worker": "/tmp/x/main.c:5:10: fatal error: Python.h: No such file or directory",
+            }
+        }
+    )
     assert _root(result) == "python-headers-missing"
 
 
@@ -67,7 +88,9 @@ def test_wrappers_alone_leave_it_undecided_and_say_where_to_look():
 
 
 def test_an_unknown_exception_is_shown_and_leaves_it_undecided():
-    result = diagnose({"logs": {"head": "\n".join([_error("12:00:01", "RuntimeError: gremlins in the pipe"), WRAPPER])}})
+    result = diagnose(
+        {"logs": {"head": "\n".join([_error("12:00:01", "RuntimeError: gremlins in the pipe"), WRAPPER])}}
+    )
     assert (result["verdict"], _root(result)) == ("undecided", "unrecognised-error")
     assert "gremlins" in result["findings"][0]["what"]
 
@@ -85,7 +108,9 @@ def test_a_warning_needs_company():
 
 def test_a_fault_that_the_start_survived_is_no_fault():
     assert diagnose({"logs": {"head": "\n".join([BANNER, _error("12:00:01", OOM), READY, SERVED])}}) == {
-        "verdict": "healthy", "findings": []}
+        "verdict": "healthy",
+        "findings": [],
+    }
 
 
 def test_a_failed_request_of_a_server_that_goes_on_is_no_root_cause():
@@ -102,15 +127,20 @@ def test_a_server_that_died_while_serving_is_a_fault():
 def test_the_last_attempt_counts():
     again = BANNER.replace("12:00:00", "13:00:00")
     first = [BANNER, _error("12:00:01", DISK), WRAPPER]
-    assert _root(diagnose({"logs": {"head": "\n".join([*first, again, _error("13:00:09", KV), WRAPPER])}})) == (
-        "kv-cache-none")
-    assert diagnose({"logs": {"head": "\n".join([*first, again, LOADING, READY, SERVED])}})["verdict"] == "healthy"
+    assert _root(
+        diagnose({"logs": {"head": "\n".join([*first, again, _error("13:00:09", KV), WRAPPER])}})
+    ) == ("kv-cache-none")
+    assert (
+        diagnose({"logs": {"head": "\n".join([*first, again, LOADING, READY, SERVED])}})["verdict"]
+        == "healthy"
+    )
     assert _root(diagnose({"logs": {"head": "\n".join([*first, again, LOADING])}})) == "disk-full"
 
 
 def test_compose_services_are_told_apart():
-    text = "\n".join([
-        f"big  | {READY}", f"small  | {_error('12:00:01', KV)}", f"big  | {SERVED}", f"small  | {WRAPPER}"])
+    text = "\n".join(
+        [f"big  | {READY}", f"small  | {_error('12:00:01', KV)}", f"big  | {SERVED}", f"small  | {WRAPPER}"]
+    )
     assert _root(diagnose({"logs": {"host": text}})) == "kv-cache-none"
 
 
@@ -140,23 +170,29 @@ def test_no_evidence_is_undecided_with_what_to_collect():
 
 
 def test_a_message_broken_over_two_lines_is_read():
-    text = ("ValueError: Free memory on device cuda:0 (20.10/121.69 GiB) on startup\n"
-            " is less than desired GPU memory utilization (0.85, 103.44 GiB).")
+    text = (
+        "ValueError: Free memory on device cuda:0 (20.10/121.69 GiB) on startup\n"
+        " is less than desired GPU memory utilization (0.85, 103.44 GiB)."
+    )
     finding = diagnose({"logs": {"head": text}})["findings"][0]
     assert finding["id"] == "free-memory-at-start"
     assert "20.10 of 121.69 GiB" in finding["what"]
 
 
 def test_values_of_the_log_are_in_the_fix():
-    text = ("ValueError: To serve at least one request with the model's max seq len (131072), (24.00 GiB KV cache is "
-            "needed, which is larger than the available KV cache memory (10.00 GiB). Based on the available memory, the "
-            "estimated maximum model length is 54608.")
+    text = (
+        "ValueError: To serve at least one request with the model's max seq len (131072), (24.00 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (10.00 GiB). Based on the available memory, the "
+        "estimated maximum model length is 54608."
+    )
     assert "`vllm_context` to 54608" in diagnose({"logs": {"head": text}})["findings"][0]["fix"]
 
 
 def test_docker_json_lines_and_colours_are_unwrapped():
-    line = ('{"log":"\\u001b[31m(EngineCore pid=7) ERROR 09-01 12:00:01 [core.py:1] OSError: [Errno 28] No space left on '
-            'device\\n","stream":"stderr","time":"2026-09-01T12:00:01.5Z"}')
+    line = (
+        '{"log":"\\u001b[31m(EngineCore pid=7) ERROR 09-01 12:00:01 [core.py:1] OSError: [Errno 28] No space left on '
+        'device\\n","stream":"stderr","time":"2026-09-01T12:00:01.5Z"}'
+    )
     assert _root(diagnose({"logs": {"head": line}})) == "disk-full"
 
 
@@ -174,21 +210,38 @@ def test_findings_have_the_shape_of_the_contract():
     assert finding["source"].endswith("(docs/decisions.md#kv-cache-none)")
 
 
-@pytest.mark.parametrize(("text", "stage", "fraction"), [
-    (BANNER, "starting", None),
-    ("4f4fb700ef54: Downloading [=====>      ]  1.2GB/5.1GB", "pulling", None),
-    ("INFO 09-01 12:00:00 [ray_utils.py:2] Waiting for creating a placement group of specs for 20 seconds.",
-     "cluster", None),
-    ("model-00003-of-00010.safetensors:  42%|####      | 2.1G/5.0G", "downloading", 0.42),
-    (LOADING, "loading", 0.4),
-    ("INFO 09-01 12:00:00 [gpu_model_runner.py:1] Profiling CUDA graph memory: PIECEWISE=51", "profiling", None),
-    ("INFO 09-01 12:00:00 [backends.py:1] Compiling a graph for compile range (1, 2048) takes 18.92 s", "compiling",
-     None),
-    ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  50%|#####     | 25/50 [00:02<00:02]", "capturing", 0.5),
-    ("WARNING [jit_monitor.py:129] CuTeDSL JIT compilation during inference: FooKernel", "jit", None),
-    (f"{LOADING}\n{READY}", "ready", None),
-    ("nothing of the kind", "unknown", None),
-])
+@pytest.mark.parametrize(
+    ("text", "stage", "fraction"),
+    [
+        (BANNER, "starting", None),
+        ("4f4fb700ef54: Downloading [=====>      ]  1.2GB/5.1GB", "pulling", None),
+        (
+            "INFO 09-01 12:00:00 [ray_utils.py:2] Waiting for creating a placement group of specs for 20 seconds.",
+            "cluster",
+            None,
+        ),
+        ("model-00003-of-00010.safetensors:  42%|####      | 2.1G/5.0G", "downloading", 0.42),
+        (LOADING, "loading", 0.4),
+        (
+            "INFO 09-01 12:00:00 [gpu_model_runner.py:1] Profiling CUDA graph memory: PIECEWISE=51",
+            "profiling",
+            None,
+        ),
+        (
+            "INFO 09-01 12:00:00 [backends.py:1] Compiling a graph for compile range (1, 2048) takes 18.92 s",
+            "compiling",
+            None,
+        ),
+        (
+            "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  50%|#####     | 25/50 [00:02<00:02]",
+            "capturing",
+            0.5,
+        ),
+        ("WARNING [jit_monitor.py:129] CuTeDSL JIT compilation during inference: FooKernel", "jit", None),
+        (f"{LOADING}\n{READY}", "ready", None),
+        ("nothing of the kind", "unknown", None),
+    ],
+)
 def test_progress_names_the_stage(text: str, stage: str, fraction: float | None):
     told = progress(text)
     assert (told["stage"], told["fraction"]) == (stage, fraction)
@@ -196,27 +249,38 @@ def test_progress_names_the_stage(text: str, stage: str, fraction: float | None)
     assert "{" not in told["detail"]
 
 
-@pytest.mark.parametrize(("line", "level"), [
-    ("(EngineCore pid=7) INFO 09-01 12:00:01 [core.py:1] x", "info"),
-    ("(Worker_TP0 pid=7) ERROR 09-01 12:00:01 [core.py:1] x", "error"),
-    ("INFO:     10.0.0.1:1 - \"GET / HTTP/1.1\" 200 OK", "info"),
-    ("node:1:2 [0] NCCL INFO comm", "info"),
-    ("node:1:2 [0] NCCL WARN comm", "error"),
-    ("[2026-09-01 12:00:01,123 E 5 5] core_worker.cc:496: x", "error"),
-    ("level=info ts=2021 msg=x", "info"),
-    ("RuntimeError: INFO is not a level here", ""),
-    ("Sep 01 12:00:01 node vllm[1]: (APIServer pid=1) WARNING 09-01 12:00:01 [x.py:1] y", "warning"),
-])
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("(EngineCore pid=7) INFO 09-01 12:00:01 [core.py:1] x", "info"),
+        ("(Worker_TP0 pid=7) ERROR 09-01 12:00:01 [core.py:1] x", "error"),
+        ('INFO:     10.0.0.1:1 - "GET / HTTP/1.1" 200 OK', "info"),
+        ("node:1:2 [0] NCCL INFO comm", "info"),
+        ("node:1:2 [0] NCCL WARN comm", "error"),
+        ("[2026-09-01 12:00:01,123 E 5 5] core_worker.cc:496: x", "error"),
+        ("level=info ts=2021 msg=x", "info"),
+        ("RuntimeError: INFO is not a level here", ""),
+        ("Sep 01 12:00:01 node vllm[1]: (APIServer pid=1) WARNING 09-01 12:00:01 [x.py:1] y", "warning"),
+    ],
+)
 def test_levels_are_read_in_all_dialects(line: str, level: str):
     assert lines.level(line) == level
 
 
-@pytest.mark.parametrize("line", [
-    "2026-09-01T14:00:01+0200 node vllm[1]: x", "Sep  1 12:00:01 node vllm[1]: x", "Sep 01 12:00:01 node x",
-    "INFO 09-01 12:00:01 [x.py:1] y", "[rank0]:[W901 12:00:01.0 ProcessGroupNCCL.cpp:1] y",
-    "[Tue Sep  1 12:00:01 2026] oom-kill:", "[2026-09-01 12:00:01] node:1:2 [0] NCCL WARN", "2026-09-01T12:00:01.0Z y",
-    "2026-09-01 12:00:01,000 INFO worker.py:1 -- y",
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-09-01T14:00:01+0200 node vllm[1]: x",
+        "Sep  1 12:00:01 node vllm[1]: x",
+        "Sep 01 12:00:01 node x",
+        "INFO 09-01 12:00:01 [x.py:1] y",
+        "[rank0]:[W901 12:00:01.0 ProcessGroupNCCL.cpp:1] y",
+        "[Tue Sep  1 12:00:01 2026] oom-kill:",
+        "[2026-09-01 12:00:01] node:1:2 [0] NCCL WARN",
+        "2026-09-01T12:00:01.0Z y",
+        "2026-09-01 12:00:01,000 INFO worker.py:1 -- y",
+    ],
+)
 def test_times_of_all_dialects_are_on_one_clock(line: str):
     assert lines.stamp(line) == lines.stamp("2026-09-01 12:00:01")
 
@@ -236,7 +300,9 @@ def test_a_stream_is_read_with_bounded_memory():
 
 
 def test_read_response_gives_findings_the_telling_one_first():
-    body = {"choices": [{"message": {"content": "<think>hm</think>Hello!<|im_end|>"}, "finish_reason": "stop"}]}
+    body = {
+        "choices": [{"message": {"content": "<think>hm</think>Hello!<|im_end|>"}, "finish_reason": "stop"}]
+    }
     assert [finding.id for finding in read_response(body)] == ["think-leak", "special-token-leak"]
     assert read_response({"choices": [{"message": {"content": "Hello!"}, "finish_reason": "stop"}]}) == []
 
@@ -260,8 +326,15 @@ def _cases() -> list[dict[str, Any]]:
 def _categories() -> dict[str, str]:
     from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.diagnosis import rules
 
-    return {rule.id: rule.category for rule in (
-        *rules.log_rules(), *rules.compound_rules(), *rules.state_rules(), *rules.response_rules())}
+    return {
+        rule.id: rule.category
+        for rule in (
+            *rules.log_rules(),
+            *rules.compound_rules(),
+            *rules.state_rules(),
+            *rules.response_rules(),
+        )
+    }
 
 
 def test_public_cases_are_told_right():
@@ -269,8 +342,12 @@ def test_public_cases_are_told_right():
     categories, wrong = _categories(), []
     cases = _cases()
     for case in cases:
-        evidence = {"config": case.get("config", {}), "logs": case.get("node_logs", {}),
-                    "state": case.get("state", {}), "response": case.get("response")}
+        evidence = {
+            "config": case.get("config", {}),
+            "logs": case.get("node_logs", {}),
+            "state": case.get("state", {}),
+            "response": case.get("response"),
+        }
         result = diagnose(evidence)
         expected = case["expected"]["category"]
         if expected in ("healthy", "still-loading"):
