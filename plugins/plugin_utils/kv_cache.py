@@ -10,9 +10,10 @@ platforms/interface.py); what changed between versions is in knowledge/kv_cache.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import lcm
 from typing import Any
 
@@ -40,6 +41,7 @@ class KvDtype:
     alignment: int = 0
 
 
+@lru_cache(maxsize=64)
 def kv_dtype(name: str, model_dtype_bytes: int = 2) -> KvDtype:
     """The format ``--kv-cache-dtype`` names; ``auto`` is the dtype the model runs in."""
     row = knowledge("kv_cache")["dtypes"]["names"].get(name)
@@ -159,11 +161,16 @@ class Group:
     @cached_property
     def uniform(self) -> bool:
         """Whether all layers have the same page."""
-        return len(set(self.pages)) == 1
+        return len(self.distinct) == 1
+
+    @cached_property
+    def distinct(self) -> tuple[Page, ...]:
+        """Every kind of page once."""
+        return tuple(dict.fromkeys(self.pages))
 
     def blocks(self, context: int, rules: Rules) -> int:
         """Blocks a request takes in this group."""
-        return max(page_blocks(page, context, rules) for page in set(self.pages))
+        return max(page_blocks(page, context, rules) for page in self.distinct)
 
     @property
     def is_state(self) -> bool:
@@ -506,13 +513,8 @@ def make_pages(
 def stage_positions(caches: Sequence[LayerCache], bounds: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """The stage of each cache; drafts lie on the last."""
     last = len(bounds) - 1
-    stages = []
-    for cache in caches:
-        stage = last
-        if not cache.draft:
-            stage = next(index for index, (first, end) in enumerate(bounds) if first <= cache.layer < end)
-        stages.append(stage)
-    return tuple(stages)
+    ends = [end for _first, end in bounds]
+    return tuple(last if cache.draft else bisect_right(ends, cache.layer) for cache in caches)
 
 
 def runs_on_v2(
