@@ -27,7 +27,8 @@ def up(settings: Settings, bare: bool) -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(_bring_up, settings, node_image, store), settings.hostnames))
         overlay = inventory.write(settings, images.substitutions(), host_keys)
-    print(f"inventory overlay: {overlay}\nlog in with: ssh -F {settings.cache}/ssh_config {settings.hostnames[0]}")
+    print(f"inventory overlay: {overlay}")
+    print(f"log in with: ssh -F {settings.cache}/ssh_config {settings.hostnames[0]}")
 
 
 def _bring_up(settings: Settings, node_image: str, store: images.Store | None, hostname: str) -> None:
@@ -46,7 +47,7 @@ def _ensure_keys(settings: Settings) -> dict[str, str]:
 
 
 def down(settings: Settings, everything: bool) -> None:
-    """Remove what was made; with ``everything`` also images, the golden store and an engine started for it."""
+    """Remove what was made; with ``everything`` also images, stores and an engine started for it."""
     if not engine.answers():
         return
     with step("nodes down"):
@@ -64,7 +65,8 @@ def status(settings: Settings) -> None:
     """One line a node."""
     for hostname in fleet.existing(settings):
         state = engine.docker("inspect", "--format", "{{.State.Status}}", settings.container(hostname))
-        print(f"{hostname}  {state}  lan {settings.lan_address(hostname)}  fabric {settings.fabric_address(hostname)}")
+        lan, fabric = settings.lan_address(hostname), settings.fabric_address(hostname)
+        print(f"{hostname}  {state}  lan {lan}  fabric {fabric}")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,22 +14,24 @@ class CommandFailed(Exception):
 
 
 def run(argv: Sequence[str], *, stdin: bytes | None = None, log: str | None = None) -> str:
-    """Run to the end and return what it printed; ``log`` names a file that takes the output of long commands."""
+    """Run to the end and return what it printed; ``log`` names a file that takes long output instead."""
     if log is not None:
         with open(log, "ab") as stream:
             ended = subprocess.run(argv, input=stdin, stdout=stream, stderr=subprocess.STDOUT, check=False)
         if ended.returncode:
             with open(log, encoding="utf-8", errors="replace") as stream_read:
-                raise CommandFailed(f"{' '.join(argv)}\n{''.join(stream_read.readlines()[-30:])}(all of it: {log})")
+                raise CommandFailed(
+                    f"{' '.join(argv)}\n{''.join(stream_read.readlines()[-30:])}(all of it: {log})"
+                )
         return ""
-    ended = subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    ended = subprocess.run(argv, input=stdin, capture_output=True, check=False)
     if ended.returncode:
         raise CommandFailed(f"{' '.join(argv)}\n{ended.stderr.decode(errors='replace').strip()}")
     return ended.stdout.decode(errors="replace").strip()
 
 
 def succeeds(argv: Sequence[str]) -> bool:
-    return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 @contextmanager

@@ -49,8 +49,18 @@ def inspect(kind: str, name: str) -> dict[str, Any] | None:
 
 def apt_install(packages: Sequence[str]) -> None:
     run(as_root("apt-get", "update", "-qq"))
-    run(as_root("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq",
-                "--no-install-recommends", *packages))
+    run(
+        as_root(
+            "env",
+            "DEBIAN_FRONTEND=noninteractive",
+            "apt-get",
+            "install",
+            "-y",
+            "-qq",
+            "--no-install-recommends",
+            *packages,
+        )
+    )
 
 
 def ensure() -> None:

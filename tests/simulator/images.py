@@ -1,7 +1,7 @@
-"""What the nodes are made of: a base image, the node image, and a store with the serving image and the models.
+"""What the nodes are made of: base image, node image, and a store with the serving image and the models.
 
-A store is a Docker data directory in a volume. The serving image is built inside it, by an engine of the nodes'
-own kind, and never moved: nodes get hard links to its layers.
+A store is a Docker data directory in a volume. The serving image is built inside it, by an engine of the
+nodes' own kind, and never moved: nodes get hard links to its layers.
 """
 
 from __future__ import annotations
@@ -78,17 +78,16 @@ def ensure_base(settings: Settings) -> str:
         engine.apt_install(["mmdebstrap"])
         with tempfile.TemporaryDirectory(dir=settings.cache) as folder:
             archive = f"{folder}/base.tar"
-            run(engine.as_root("mmdebstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", archive),
-                log=str(settings.cache / "base.log"))  # fmt: skip
+            options = ("--variant=minbase", "--include=ca-certificates")
+            command = engine.as_root("mmdebstrap", *options, "bookworm", archive)
+            run(command, log=str(settings.cache / "base.log"))
             docker("import", "--change", f"LABEL {LABEL}=image", archive, FALLBACK_BASE)
     return FALLBACK_BASE
 
 
 def ensure_store(settings: Settings, node_image: str) -> Store:
     """Build once; a builder that ended well is the proof that the store is complete."""
-    # The engine in the node image has a say in what a store looks like; its stand-ins have not.
-    dockerfile = (HERE / "node" / "Dockerfile").read_text()
-    store = Store(f"dgx-spark-sim-store-{digest_of(HERE / 'serving', dockerfile, settings.base_image)}")
+    store = Store(f"dgx-spark-sim-store-{digest_of(HERE / 'serving', settings.base_image)}")
     known = inspect("container", store.container)
     if known and known["State"]["Status"] == "exited" and known["State"]["ExitCode"] == 0:
         return store

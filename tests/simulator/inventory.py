@@ -27,8 +27,7 @@ def known_hosts(settings: Settings, public_host_keys: dict[str, str]) -> str:
 def ssh_config(settings: Settings) -> str:
     """For ``ssh -F FILE spark-1``."""
     blocks = [
-        f"Host {hostname}\n  HostName {settings.lan_address(hostname)}\n"
-        for hostname in settings.hostnames
+        f"Host {hostname}\n  HostName {settings.lan_address(hostname)}\n" for hostname in settings.hostnames
     ]
     common = (
         "Host spark-*\n  User spark\n"
@@ -40,9 +39,8 @@ def ssh_config(settings: Settings) -> str:
 
 def host_variables(settings: Settings) -> dict[str, dict[str, Any]]:
     """Where and how to reach each node. The address on the fabric is left to discovery."""
-    common_args = (
-        f"-o UserKnownHostsFile={settings.cache / 'known_hosts'} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes"
-    )
+    known = settings.cache / "known_hosts"
+    common_args = f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes"
     return {
         hostname: {
             "ansible_host": settings.lan_address(hostname),
@@ -58,8 +56,8 @@ def host_variables(settings: Settings) -> dict[str, dict[str, Any]]:
 def write(settings: Settings, switches: dict[str, str], public_host_keys: dict[str, str]) -> Path:
     """Write everything into the cache; return the directory of the overlay.
 
-    The overlay is an inventory of the same host names and group, to be named after the user's own: its host_vars
-    and group_vars win over the same variables there.
+    The overlay is an inventory of the same host names and group, to be named after the user's own: its
+    host_vars and group_vars win over the same variables there.
     """
     overlay = settings.cache / "overlay"
     shutil.rmtree(overlay, ignore_errors=True)
@@ -69,7 +67,9 @@ def write(settings: Settings, switches: dict[str, str], public_host_keys: dict[s
     _write(overlay / "hosts.yml", HEADER + yaml.safe_dump(members))
     template = Template((Path(__file__).parent / "group_vars.yml").read_text())
     names = ", ".join(settings.hostnames)
-    _write(overlay / "group_vars" / f"{GROUP}.yml", HEADER + template.substitute(switches, nodes=f"[{names}]"))
+    _write(
+        overlay / "group_vars" / f"{GROUP}.yml", HEADER + template.substitute(switches, nodes=f"[{names}]")
+    )
     _write(settings.cache / "ssh_config", ssh_config(settings))
     _write(settings.cache / "known_hosts", known_hosts(settings, public_host_keys))
     return overlay

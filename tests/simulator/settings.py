@@ -60,7 +60,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         lan=ipaddress.IPv4Network(environment.get("SIM_LAN", f"10.77.{third}.0/24")),
         fabric=ipaddress.IPv4Network(environment.get("SIM_FABRIC", f"192.168.{third}.0/24")),
         base_image=environment.get("SIM_BASE_IMAGE", "debian:bookworm"),
-        shm_size=environment.get("SIM_SHM_SIZE", "4g"),
+        shm_size=environment.get("SIM_SHM_SIZE", "8g"),
         cache=REPOSITORY / ".cache" / f"simulator{suffix}",
         torch_index=environment.get("SIM_TORCH_INDEX", "https://download.pytorch.org/whl/cpu"),
     )

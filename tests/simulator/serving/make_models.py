@@ -26,7 +26,9 @@ SEED = 20261201
 STEPS = 120
 BATCH = 8
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SHAPE = {
@@ -41,8 +43,8 @@ SHAPE = {
     "dtype": "bfloat16",
 }
 WORDS = (
-    "what who how why when where is are the a of to in and it you this that can will say tell me hello one two word "
-    "name capital city count short please answer reply with write story code ready test ok yes no machine model"
+    "what who how why when where is are the a of to in and it you this that can will say tell me hello one two "
+    "word name capital city count short please answer reply with write story code ready test ok yes no machine"
 ).split()
 
 
@@ -105,16 +107,15 @@ def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, answers: l
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    return loss.item()
+    return float(loss)
 
 
 def make(kind: type[PreTrainedModel], config_kind: type[PreTrainedConfig], folder: Path) -> None:
     answers = sentences(folder.name)
     tokenizer = make_tokenizer(answers)
     torch.manual_seed(SEED)
-    config = config_kind(
-        **SHAPE, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = config_kind(**SHAPE, **ends, vocab_size=len(tokenizer))
     model = kind(config).float()
     loss = train(model, tokenizer, answers)
     model.to(torch.bfloat16).save_pretrained(folder)
