@@ -182,8 +182,8 @@ _value:
     speed:
       description:
         - C(decode_tokens_per_second) of one request with C(low), C(expected) and C(high),
-          C(roofline_tokens_per_second), C(bytes_per_token), C(bound_by), and C(depth_tokens), the length
-          of the conversation for which they hold.
+          C(roofline_tokens_per_second), C(bytes_per_token), C(bound_by), and C(depth_tokens), the
+          length of the conversation they hold for; C(at_full_context) is the range at the planned context.
       type: dict
     findings:
       description:

@@ -235,7 +235,7 @@ def balanced(costs: Sequence[float], fixed: Sequence[float]) -> tuple[int, ...]:
     """
     low, high = 0.0, sum(costs) + max(fixed)
     best: tuple[int, ...] = ()
-    for _halving in range(40):
+    for _halving in range(24):
         cap = (low + high) / 2
         sizes = _filled(costs, fixed, cap)
         if sizes is None:

@@ -75,6 +75,7 @@ def make_plan(model: Mapping[str, Any], nodes: Any, **wishes: Any) -> dict[str, 
     )
     weights = weigh(checkpoint)
     speed = _speed(scales, layout.nodes, demand.pipeline, demand.tensor)
+    deep = _speed(scales, layout.nodes, demand.pipeline, demand.tensor, engine.context)
     concurrency = demand.cache.concurrency(available, engine.context)
     largest = scales.largest_context(demand, available)
     findings = [
@@ -103,7 +104,7 @@ def make_plan(model: Mapping[str, Any], nodes: Any, **wishes: Any) -> dict[str, 
             "nodes": _memory_nodes(layout, demand),
         },
         "serve": spec.as_dict(),
-        "speed": speed.as_dict(),
+        "speed": {**speed.as_dict(), "at_full_context": deep.rates()},
         "findings": [finding.as_dict() for finding in by_severity(_once(findings))],
     }
 
@@ -223,12 +224,15 @@ def _model(checkpoint: Checkpoint, weights: Weights, thinking: str, remote_code:
     }
 
 
-def _speed(scales: Scales, nodes: tuple[Node, ...], pipeline: int, tensor: int) -> Speed:
+def _speed(
+    scales: Scales, nodes: tuple[Node, ...], pipeline: int, tensor: int, depth_tokens: int | None = None
+) -> Speed:
     return decode_speed(
         scales.decoding,
         min(node.bandwidth_gb_s for node in nodes),
         pipeline,
         tensor,
+        depth_tokens,
         enforce_eager=scales.ask.enforce_eager,
         speculative=scales.ask.speculative is not None,
     )

@@ -108,8 +108,10 @@ def _speed_line(speed: Mapping[str, Any]) -> str:
     rate = speed["decode_tokens_per_second"]
     if not rate["expected"]:
         return "unknown"
+    deep = (speed.get("at_full_context") or rate)["expected"]
+    slows = f"; {deep:g} at the end of a full context" if deep < 0.9 * rate["expected"] else ""
     return (
-        f"about {rate['expected']:g} tokens/s for one request ({rate['low']:g} to {rate['high']:g}); "
+        f"about {rate['expected']:g} tokens/s for one request ({rate['low']:g} to {rate['high']:g}){slows}; "
         f"{speed['bytes_per_token'] / 1e9:.3g} GB read a token, bound by {speed['bound_by']}; "
         f"no software beats {speed['roofline_tokens_per_second']:g}"
     )
@@ -172,7 +174,7 @@ def page(plan: Mapping[str, Any], width: int = 100) -> str:
     """The plan for a person at a terminal: the verdict first, then memory, command, environment, findings."""
     out = [_title(plan), verdict(plan), ""]
     for name, text in _facts(plan):
-        out += _hanging(f"{name:<10}", text, width)
+        out += hanging(f"{name:<10}", text, width)
     out += ["", "Memory", *_memory(plan), "", "Command", *_command(plan, width)]
     variables = [(where, env) for where, env in _environment(plan["serve"]) if env]
     if variables:
@@ -183,7 +185,7 @@ def page(plan: Mapping[str, Any], width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in out) + "\n"
 
 
-def _hanging(head: str, text: str, width: int) -> list[str]:
+def hanging(head: str, text: str, width: int) -> list[str]:
     return textwrap.wrap(
         text,
         width,
@@ -225,9 +227,9 @@ def _command(plan: Mapping[str, Any], width: int) -> list[str]:
         if not why:
             lines.append(text)
         elif len(text) < column:
-            lines += _hanging(f"{text:<{column}}# ", why, max(width, column + 40))
+            lines += hanging(f"{text:<{column}}# ", why, max(width, column + 40))
         else:
-            lines += [text, *_hanging(" " * column + "# ", why, max(width, column + 40))]
+            lines += [text, *hanging(" " * column + "# ", why, max(width, column + 40))]
     for name, extra in (serve.get("node_args") or {}).items():
         if extra:
             lines.append(f"  and on {name}: {' '.join(shlex.quote(word) for word in extra)}")
@@ -237,11 +239,11 @@ def _command(plan: Mapping[str, Any], width: int) -> list[str]:
 def _findings(findings: Iterable[Mapping[str, str]], width: int) -> list[str]:
     lines: list[str] = []
     for finding in findings:
-        lines += _hanging(f"  {MARKS[finding['level']]} ", f"{finding['what']} [{finding['id']}]", width)
+        lines += hanging(f"  {MARKS[finding['level']]} ", f"{finding['what']} [{finding['id']}]", width)
         if finding["why"]:
-            lines += _hanging("      ", finding["why"], width)
+            lines += hanging("      ", finding["why"], width)
         if finding["fix"]:
-            lines += _hanging("    → ", finding["fix"], width)
+            lines += hanging("    → ", finding["fix"], width)
     return lines or ["  none"]
 
 

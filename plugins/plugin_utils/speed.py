@@ -57,14 +57,18 @@ class Speed:
     bound_by: str
     depth_tokens: int
 
+    def rates(self) -> dict[str, float]:
+        """The range, as anybody can promise it."""
+        return {
+            "low": _rounded(self.low),
+            "expected": _rounded(self.expected),
+            "high": _rounded(self.high),
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """The contract's ``speed`` keys, with the depth they hold at."""
         return {
-            "decode_tokens_per_second": {
-                "low": _rounded(self.low),
-                "expected": _rounded(self.expected),
-                "high": _rounded(self.high),
-            },
+            "decode_tokens_per_second": self.rates(),
             "roofline_tokens_per_second": _rounded(self.roofline),
             "bytes_per_token": self.bytes_per_token,
             "bound_by": self.bound_by,
