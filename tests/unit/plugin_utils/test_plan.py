@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.checkpoint import InputError
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.demand import balanced
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.placement import GIB
@@ -19,9 +20,8 @@ from ansible_collections.dgx_spark.vllm.tests.unit import shared_facts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-MODELS: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "fixtures" / "speed_models.json").read_text(encoding="utf-8")
-)
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MODELS: dict[str, Any] = json.loads((FIXTURES / "speed_models.json").read_text(encoding="utf-8"))
 SPARK = int(121.69 * GIB)
 
 
@@ -145,6 +145,25 @@ def test_every_known_config(name: str | None) -> None:
         check_contract(plan)
         assert plan["fits"] or not fits
         fits = plan["fits"]
+
+
+def test_published_placements() -> None:
+    """What ran elsewhere fits, what did not does not; where a log names the weights they agree."""
+    rows = yaml.safe_load((FIXTURES / "placements.yml").read_text(encoding="utf-8"))["rows"]
+    models = {**MODELS, **json.loads((FIXTURES / "placement_models.json").read_text(encoding="utf-8"))}
+    right, off = [], []
+    for row in rows:
+        model = {"id": f"org/{row['model']}", **models[row["model"]]}
+        if "size" in row:
+            model["weight_bytes"] = int(row["size"] * 10**9)
+        plan = make_plan(model, nodes(row["nodes"]), **row.get("wishes", {}))
+        check_contract(plan)
+        right.append(plan["fits"] is row["fits"])
+        if "gib_per_node" in row:
+            planned = plan["memory"]["nodes"][0]["weight_bytes"] / GIB
+            off.append(abs(planned / row["gib_per_node"] - 1))
+    assert sum(right) / len(right) >= 0.95
+    assert max(off) <= 0.04
 
 
 def test_one_node_if_it_fits() -> None:
