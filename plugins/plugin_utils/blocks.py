@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from typing import Any
 
 from .knowledge import knowledge
@@ -60,8 +61,10 @@ def _alternative(text: str) -> tuple[Expression, tuple[tuple[str, bool], ...]]:
 
 
 def _number(value: Any) -> Number | None:
-    """``value`` as a number if it is one (true counts as 1), else None."""
-    return value if isinstance(value, int | float) else None
+    """``value`` as a number if it is a finite one (true counts as 1), else None."""
+    if isinstance(value, int):
+        return value
+    return value if isinstance(value, float) and isfinite(value) else None
 
 
 class Dimensions:
@@ -238,24 +241,24 @@ def tensors(references: Iterable[str], dimensions: Dimensions, in_layer: bool) -
             shape: list[int] = []
             for terms in row.shape:
                 size = dimensions.value(terms)
-                if size is None:
+                if size is None or size < 0:
                     missing += [
                         name
                         for term in terms
                         for name in (*term.multiplied, *term.divided)
-                        if isinstance(name, str) and dimensions.get(name) is None
+                        if isinstance(name, str) and (dimensions.get(name) or -1) < 0
                     ]
                     break
                 shape.append(int(size))
             else:
                 copies = 1
                 if row.experts:
-                    copies = int(dimensions.get("num_experts") or 0)
+                    copies = max(int(dimensions.get("num_experts") or 0), 0)
                 elif row.copies is not None:
-                    copies = int(dimensions.value(row.copies) or 0)
+                    copies = max(int(dimensions.value(row.copies) or 0), 0)
                 read = copies
                 if row.experts:
-                    read = min(copies, int(dimensions.get("num_experts_per_tok") or copies))
+                    read = max(min(copies, int(dimensions.get("num_experts_per_tok") or copies)), 0)
                 elif row.lookup:
                     read = 0
                 columns = 1
@@ -275,6 +278,18 @@ def tensors(references: Iterable[str], dimensions: Dimensions, in_layer: bool) -
                     )
                 )
     return found, missing
+
+
+@cache
+def number_keys() -> tuple[str, ...]:
+    """Every key of config.json that holds a number, by all its names."""
+    aliases = _tables()["aliases"]
+    return tuple(dict.fromkeys(key for name, others in aliases.items() for key in (name, *others)))
+
+
+def unknown_row() -> dict[str, Any]:
+    """The row for a model that has none of its own."""
+    return _row("unknown")
 
 
 @cache

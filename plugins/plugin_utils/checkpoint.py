@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .blocks import Dimensions, model_row, tensors
+from .blocks import Dimensions, model_row, number_keys, unknown_row
 from .findings import Finding
 from .knowledge import knowledge
 from .layers import LayerKind, layer_kinds
@@ -163,9 +163,17 @@ def _adjusted_width(text: Mapping[str, Any]) -> int | None:
 
 
 def _positive(name: str, value: Any) -> int:
+    if value is None:
+        raise InputError(f"model.config.{name}", "expected a whole number above 0, the key is missing")
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise InputError(f"model.config.{name}", f"expected a whole number above 0, got {value!r}")
     return value
+
+
+def _is_size(value: Any) -> bool:
+    if isinstance(value, float):
+        return value.is_integer() and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _check_numbers(text: Mapping[str, Any]) -> None:
@@ -174,8 +182,35 @@ def _check_numbers(text: Mapping[str, Any]) -> None:
         value = text.get(name)
         if value is None or isinstance(value, list):
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+        if not _is_size(value):
             raise InputError(f"model.config.{name}", f"expected a whole number, got {value!r}")
+
+
+def _check_parts(text: Mapping[str, Any], dimensions: Dimensions, kinds: Sequence[LayerKind], row: Mapping[str, Any]) -> None:
+    """Keys that the layers need, and numbers that contradict each other."""
+    for key in number_keys():
+        value = text.get(key)
+        if isinstance(value, str) and value != "auto":
+            raise InputError(f"model.config.{key}", f"expected a number, got {value!r}")
+    for key in _NEVER_NEGATIVE:
+        value = dimensions.get(key)
+        if value is not None and value < 0:
+            raise InputError(f"model.config.{key}", f"expected a number not below 0, got {value!r}")
+    attends = any(kind.mixer in _ATTENTION and "num_attention_heads" not in dict(kind.numbers) for kind in kinds)
+    if attends and dimensions.get("num_attention_heads") is None:
+        raise InputError("model.config.num_attention_heads", "expected a whole number above 0, the key is missing")
+    blocks = row["mlps"].get("dense") or ()
+    if any(block.endswith((":gated", ":plain")) for block in blocks) and any(
+        kind.mlp == "dense" and "intermediate_size" not in dict(kind.numbers) for kind in kinds
+    ) and dimensions.get("intermediate_size") is None:
+        raise InputError("model.config.intermediate_size", "expected a whole number above 0, the key is missing")
+    experts, chosen = dimensions.get("num_experts") or 0, dimensions.get("num_experts_per_tok") or 0
+    if experts > 1 and chosen > experts:
+        raise InputError("model.config.num_experts_per_tok", f"expected at most the {experts} experts, got {chosen}")
+
+
+_NEVER_NEGATIVE = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_key_value_heads", "head_dim")
+_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "cross_attention", "hybrid")
 
 
 def _dtype_of(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
@@ -225,8 +260,7 @@ def _unknowns(architecture: str, model_type: str, known: bool, kinds: Sequence[L
                 "warning",
                 "architecture-unknown",
                 f"{architecture or model_type or 'this model'} is not among the known architectures.",
-                "Its parameters are estimated as if it were built like Llama with the parts its config names; "
-                "the estimate can be off by 10 % and more.",
+                "Its parameters are estimated as if it were built like Llama, with the parts its config has numbers for.",
                 "Give model.weight_bytes (the sum of the safetensors) so that memory follows the files.",
                 _SOURCE,
             )
@@ -294,7 +328,7 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     outer_type, text_type = str(config.get("model_type") or ""), str(inner.get("model_type") or "")
     inner_architecture = _architecture(inner) if nested else ""
     found = model_row(text_type, outer_type, inner_architecture, architecture)
-    name, row = found or ("llama", model_row("llama")[1])  # type: ignore[index]
+    name, row = found or ("unknown", unknown_row())
     all_defaults = knowledge("config_defaults")
     defaults = all_defaults.get(text_type) or all_defaults.get(name) or {} if found else {}
     if not nested:
@@ -308,6 +342,7 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     if layers > 10_000:
         raise InputError("model.config.num_hidden_layers", f"expected at most 10000, got {layers}")
     kinds = layer_kinds(raw, dimensions, row)
+    _check_parts(raw, dimensions, kinds, row)
     hybrids = sum(kind.mixer == "hybrid" for kind in kinds)
     if hybrids:
         dimensions = dimensions.with_numbers({"num_hybrid_layers": hybrids}, {})
@@ -348,7 +383,7 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
         native_context=_native_context(raw, config, dimensions),
         rope_scaling=_rope(raw),
         tied_embeddings=bool(tied),
-        mtp_layers=int(dimensions.get("num_nextn_predict_layers") or 0),
+        mtp_layers=max(int(dimensions.get("num_nextn_predict_layers") or 0), 0),
         multimodal=any(isinstance(config.get(key), Mapping | str) for key in _TOWER_KEYS) or (nested and any(key in inner for key in _TOWER_KEYS)),
         remote_code=bool(config.get("auto_map")),
         sparsity="moe" if experts > 1 and any(kind.mlp == "sparse" for kind in kinds) else "dense",
@@ -373,4 +408,4 @@ def _integer(value: Any, raw: Any) -> Any:
     return value if value is not None else raw
 
 
-__all__ = ["Checkpoint", "InputError", "LayerKind", "read_checkpoint", "tensors"]
+__all__ = ["Checkpoint", "InputError", "LayerKind", "read_checkpoint"]

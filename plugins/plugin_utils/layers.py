@@ -65,6 +65,10 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def _listed(text: Mapping[str, Any], layers: int) -> list[str] | None:
     for key in ("layer_types", "layers_block_type", "attn_types", "layer_block_types"):
         value = text.get(key)
@@ -85,7 +89,8 @@ def _listed(text: Mapping[str, Any], layers: int) -> list[str] | None:
 def _linear_attention(text: Mapping[str, Any], layers: int) -> list[str] | None:
     settings = text.get("linear_attn_config")
     if isinstance(settings, Mapping):  # layers are counted from 1
-        full = set(settings.get("full_attn_layers") or ())
+        full = settings.get("full_attn_layers")
+        full = full if isinstance(full, list) else []
         return ["full_attention" if index + 1 in full else "linear_attention" for index in range(layers)]
     kinds = text.get("attn_type_list")
     if isinstance(kinds, list) and len(kinds) >= layers:
@@ -230,8 +235,9 @@ def _of_block_configs(text: Mapping[str, Any], heads: int, hidden: int) -> Itera
 
     The width is ``2 * ffn_mult * hidden / 3`` rounded up to 256 (vLLM 0.33, models/nemotron_nas.py).
     """
-    for block in text.get("block_configs") or ():
-        attention, ffn = block.get("attention") or {}, block.get("ffn") or {}
+    blocks = text.get("block_configs")
+    for block in blocks if isinstance(blocks, list) else ():
+        attention, ffn = (_mapping(_mapping(block).get(part)) for part in ("attention", "ffn"))
         numbers: dict[str, Number] = {}
         group = attention.get("n_heads_in_group")
         if isinstance(group, int) and group:
@@ -260,7 +266,7 @@ def layer_kinds(text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[st
         if value is not None and len(value) == layers and all(type(item) is int for item in value):
             for index in range(layers):
                 numbers[index][name] = value[index]
-    for key, value in (text.get("per_layer_config") or {}).items():
+    for key, value in _mapping(text.get("per_layer_config")).items():
         if str(key).isdigit() and int(key) < layers and isinstance(value, Mapping):
             numbers[int(key)].update({name: item for name, item in value.items() if type(item) is int})
     heads, hidden = int(dimensions.get("num_attention_heads") or 0), int(dimensions.get("hidden_size") or 0)
@@ -269,7 +275,7 @@ def layer_kinds(text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[st
             mixing[index] = mixer or mixing[index]
             feeding[index] = mlp or feeding[index]
             numbers[index].update(sizes)
-    sharing = int(dimensions.get("num_kv_shared_layers") or 0)
+    sharing = min(max(int(dimensions.get("num_kv_shared_layers") or 0), 0), layers)
     for index in range(layers - sharing, layers) if sharing else ():
         numbers[index]["kv_shared"] = 1
         if text.get("use_double_wide_mlp"):

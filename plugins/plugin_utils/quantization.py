@@ -213,6 +213,11 @@ def _scheme(format: str, bits: float | None = None, size: int | None = None, per
     )
 
 
+def _count(value: Any) -> int | None:
+    """A group size or a number of bits, where it is one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def _first(config: Mapping[str, Any], keys: Iterable[str]) -> Any:
     return next((config[key] for key in keys if config.get(key) is not None), None)
 
@@ -225,9 +230,9 @@ def _patterns(value: Any) -> tuple[str, ...]:
 
 def _of_weights(weights: Mapping[str, Any], format: str | None) -> Scheme:
     """The scheme of a compressed-tensors or Quark ``weights`` entry."""
-    bits = int(weights.get("num_bits") or 8)
+    bits = _count(weights.get("num_bits")) or 8
     floating = weights.get("type") == "float" or "fp" in str(weights.get("dtype", ""))
-    group = weights.get("group_size")
+    group = _count(weights.get("group_size"))
     strategy = str(weights.get("strategy") or weights.get("qscheme") or ("group" if group else "tensor"))
     if floating and bits == 4:
         fp4 = "mxfp4" if "mx" in str(format) or (group == 32 and "uint8" in str(weights.get("scale_dtype"))) else "nvfp4"
@@ -244,7 +249,7 @@ def _of_weights(weights: Mapping[str, Any], format: str | None) -> Scheme:
 
 def _compressed(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantization:
     overall = config.get("format")
-    groups = [group for group in (config.get("config_groups") or {}).values() if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)]
+    groups = [group for name, group in _entries(config.get("config_groups")) if isinstance(group.get("weights"), Mapping)]
     rules = [_rule(pattern, UNQUANTIZED) for pattern in skipped if not _is_class(pattern)]
     main: Scheme | None = None
     schemes: list[Scheme] = []
@@ -252,7 +257,8 @@ def _compressed(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantiza
     for group in groups:
         scheme = _of_weights(group["weights"], group.get("format") or overall)
         schemes.append(scheme)
-        activation = activation or (group.get("input_activations") or {}).get("num_bits")
+        inputs = group.get("input_activations")
+        activation = activation or (_count(inputs.get("num_bits")) if isinstance(inputs, Mapping) else None)
         for target in _patterns(group.get("targets")):
             if _is_class(target):
                 main = main or scheme
@@ -282,15 +288,16 @@ def _is_class(target: str) -> bool:
 def _modelopt(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantization:
     table = knowledge("quantization")["modelopt"]
     algo = str(config.get("quant_algo") or "FP8").upper()
-    size = config.get("group_size")
+    size = _count(config.get("group_size"))
     rules = [_rule(pattern, UNQUANTIZED) for pattern in skipped]
     listed = config.get("quantized_layers")
     scheme = _scheme(table.get(algo, "fp8_tensor"), size=size if table.get(algo) in ("nvfp4", "int4") else None)
     names = set()
     if isinstance(listed, Mapping):
         for module, settings in listed.items():
-            own = str((settings or {}).get("quant_algo") or algo).upper()
-            group = (settings or {}).get("group_size")
+            settings = settings if isinstance(settings, Mapping) else {}
+            own = str(settings.get("quant_algo") or algo).upper()
+            group = _count(settings.get("group_size"))
             kind = table.get(own, "fp8_tensor")
             rules.append(_rule(str(module), _scheme(kind, size=group if kind in ("nvfp4", "int4") else None)))
             names.add(rules[-1].scheme.format)
@@ -321,12 +328,12 @@ def _quark(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantization:
             return _scheme("mxfp6")
         entry = {"num_bits": bits, "type": "int" if "int" in dtype else "float", "dtype": dtype}
         per = str(weight.get("qscheme", ""))
-        group = weight.get("group_size") if "group" in per else None
+        group = _count(weight.get("group_size")) if "group" in per else None
         kind = "mx" if bits == 4 and "int" not in dtype else None
         return _of_weights({**entry, "group_size": group, "strategy": per.removeprefix("per_")}, kind)
 
     main = scheme(config.get("global_quant_config"))
-    own = {str(name): scheme(entry) for name, entry in (config.get("layer_quant_config") or {}).items()}
+    own = {name: scheme(entry) for name, entry in _entries(config.get("layer_quant_config"))}
     rules = [_rule(pattern, UNQUANTIZED) for pattern in skipped]
     rules += [_rule(name, entry) for name, entry in own.items()]
     return Quantization("quark", main.format, main.format, main, skipped, tuple(rules))
@@ -345,22 +352,29 @@ def _named_format(text: str) -> str:
     return "int8"
 
 
+def _entries(value: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """A mapping of names to settings, whatever the file holds."""
+    if not isinstance(value, Mapping):
+        return []
+    return [(str(name), settings if isinstance(settings, Mapping) else {}) for name, settings in value.items()]
+
+
 def _own_bits(config: Mapping[str, Any], base: str) -> list[Rule]:
     """Modules with settings of their own: AutoRound's extra_config, GPTQModel's dynamic."""
     rules = []
-    for module, settings in (config.get("extra_config") or {}).items():
-        bits = (settings or {}).get("bits")
-        if isinstance(bits, int):
+    for module, settings in _entries(config.get("extra_config")):
+        bits = _count(settings.get("bits"))
+        if bits:
             pattern = str(module)
             rule = f"re:{pattern}" if any(mark in pattern for mark in ("\\", ".*", "(", "^")) else pattern
-            group = (settings or {}).get("group_size")
+            group = _count(settings.get("group_size"))
             rules.append(_rule(rule, UNQUANTIZED if bits >= 16 else _scheme(base, bits=bits, size=group)))
-    for module, settings in (config.get("dynamic") or {}).items():
-        sign, _, pattern = str(module).partition(":")
-        bits = (settings or {}).get("bits")
+    for module, settings in _entries(config.get("dynamic")):
+        sign, unused, pattern = str(module).partition(":")
+        bits = _count(settings.get("bits"))
         if sign == "-":
             rules.append(_rule(f"re:{pattern}", UNQUANTIZED))
-        elif isinstance(bits, int):
+        elif bits:
             rules.append(_rule(f"re:{pattern if sign == '+' else module}", _scheme(base, bits=bits)))
     return rules
 
@@ -408,17 +422,17 @@ def read_quantization(config: Mapping[str, Any] | None, quant_config: Mapping[st
     if method == "quark":
         return replace(_quark(merged, skipped), kv_cache=kv_cache)
     base = row["format"] if row else "fp8_tensor"
-    bits = _first(merged, (row or {}).get("bits", ("bits", "num_bits", "w_bit")))
-    size = _first(merged, (row or {}).get("group", ("group_size",)))
+    bits = _count(_first(merged, (row or {}).get("bits", ("bits", "num_bits", "w_bit"))))
+    size = _count(_first(merged, (row or {}).get("group", ("group_size",))))
     block = merged.get("weight_block_size")
     if method == "bitsandbytes":
         scheme = _bitsandbytes(merged)
     elif method == "torchao":
         scheme = _scheme(_named_format(str(merged.get("quant_type"))))
-    elif base == "fp8_tensor" and isinstance(block, list) and block:
-        scheme = replace(_scheme("fp8_block"), size=int(block[-1]))
+    elif base == "fp8_tensor" and isinstance(block, list) and block and (_count(block[-1]) or 0) > 0:
+        scheme = replace(_scheme("fp8_block"), size=block[-1])
     else:
-        scheme = _scheme(base, bits=bits if isinstance(bits, int) else None, size=size if isinstance(size, int) else None)
+        scheme = _scheme(base, bits=bits if bits and 0 < bits <= 16 else None, size=size)
     if scheme.format == "int4" and scheme.bits != 4:
         scheme = replace(scheme, format=f"int{scheme.bits:g}")
     rules = [*(_rule(pattern, UNQUANTIZED) for pattern in skipped), *_own_bits(merged, base)]

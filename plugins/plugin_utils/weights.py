@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from .blocks import Tensor, tensors
@@ -50,6 +50,10 @@ class Part:
             self.active_plain_bytes + other.active_plain_bytes,
             self.stored_bytes + other.stored_bytes,
         )
+
+    def times(self, count: int) -> Part:
+        """The same part ``count`` times."""
+        return Part(*(value * count for value in astuple(self)))
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,7 @@ def _mtp(checkpoint: Checkpoint, missing: list[str]) -> Part:
     """The multi-token-prediction layers, as the files hold them."""
     recipe = checkpoint.row.get("mtp")
     count = int(checkpoint.numbers.get("stored_mtp_layers") or checkpoint.mtp_layers)
-    if not count:
+    if count <= 0:
         return Part()
     recipe = recipe or {"mixer": "full_attention", "mlp": "dense", "extra": ["mtp_join"]}
     dimensions = checkpoint.numbers
@@ -247,10 +251,7 @@ def _mtp(checkpoint: Checkpoint, missing: list[str]) -> Part:
     rules = (*_own_rules(checkpoint), *checkpoint.quantization.single_rules.get(checkpoint.layers, ()), *general)
     left_alone = any(rule.name.startswith("mtp") for rule in general)
     layer = _part(rows, checkpoint, rules, checkpoint.layers, quantizable=not left_alone)
-    total = _part(once, checkpoint, (), None, quantizable=False)
-    for _ in range(count):
-        total += layer
-    return total
+    return _part(once, checkpoint, (), None, quantizable=False) + layer.times(count)
 
 
 @lru_cache(maxsize=64)
@@ -469,6 +470,8 @@ def active_weight_bytes(checkpoint: Checkpoint) -> ActiveBytes:
 def weight_findings(checkpoint: Checkpoint) -> tuple[Finding, ...]:
     """What about the weights could not be known, or does not add up."""
     found = list(weigh(checkpoint).findings)
+    if not checkpoint.known:
+        found.append(_bounds(checkpoint))
     _ratio, distance = file_ratio(checkpoint)
     if checkpoint.weight_bytes is not None and distance > _SUSPICIOUS and checkpoint.known:
         expected = weigh(checkpoint).checkpoint_bytes
@@ -484,6 +487,25 @@ def weight_findings(checkpoint: Checkpoint) -> tuple[Finding, ...]:
             )
         )
     return tuple(found)
+
+
+def _bounds(checkpoint: Checkpoint) -> Finding:
+    """Between which sizes an unknown architecture lies: with two matrices a feed-forward block, or with three."""
+    most = weigh(checkpoint).parameters
+    gates = 0
+    for index, kind in enumerate(checkpoint.kinds):
+        if kind.mlp != "none":
+            rows, _missing_here = tensors(checkpoint.row["mlps"].get(kind.mlp, ()), checkpoint.dimensions(index), True)
+            gates += sum(tensor.elements for tensor in rows if tensor.name.endswith("gate_proj"))
+    return Finding(
+        "warning",
+        "parameters-estimated",
+        f"Between {(most - gates) / 1e9:.2f} and {most * 1.05 / 1e9:.2f} billion parameters; {most / 1e9:.2f} are planned with.",
+        "The architecture is unknown: its feed-forward blocks have two or three matrices, and it may have parts that "
+        "its config does not name.",
+        "Give model.weight_bytes (the sum of the safetensors): then memory follows the files.",
+        "config.json",
+    )
 
 
 # Sizes of known checkpoints lie closer to the config's than this, unlisted 4-bit exceptions included.
