@@ -108,15 +108,29 @@ def sustained_load(fits_one_node: bool) -> Finding:
     )
 
 
-def dense(expected: float, active_bytes: int) -> Finding:
+def dense(expected: float, active_bytes: int, bits_per_weight: float) -> Finding:
     """A dense model reads all of itself for every token."""
+    smaller = ", or a 4-bit quantization of this one" if bits_per_weight > 5 else ""
     return Finding(
         "warning" if expected < 20 else "note",
         "dense-model",
         f"A dense model: every token reads {active_bytes / 1e9:.3g} GB of weights, so expect about"
         f" {expected:.3g} tokens/s for one request.",
         "Decoding is bound by memory bandwidth, and a mixture of experts reads its active experts alone.",
-        "Prefer a mixture-of-experts model of the same quality if there is one, or a 4-bit quantization.",
+        f"Prefer a mixture-of-experts model of the same quality if there is one{smaller}.",
+        _FIELD,
+    )
+
+
+def kernels_to_try(kinds: Sequence[str]) -> Finding:
+    """Kinds of attention whose kernels have asked for more shared memory than a GB10 has."""
+    return Finding(
+        "note",
+        "attention-kernels-to-try",
+        f"Try one request: kernels of {' and '.join(kinds)} have wanted more shared memory than it has.",
+        "A GB10 has 101,376 bytes a block. Where a kernel wants more, starting works and the first request"
+        " fails; many models of these kinds run, and no flag helps those that do not.",
+        "Deploying sends such a request. If it fails, wait for a newer vLLM or take another model.",
         _FIELD,
     )
 

@@ -58,11 +58,20 @@ class Ask:
             batched_tokens=engine.max_num_batched_tokens,
             kv_cache_dtype=engine.kv_cache_dtype,
             prefix_caching=engine.prefix_caching,
-            speculative=wishes.speculative,
+            speculative=_with_own_draft(wishes.speculative, checkpoint),
             kv_cache_memory_bytes=wishes.kv_cache_memory_bytes,
             enforce_eager="--enforce-eager" in wishes.extra_args,
             partition=_partition(wishes.extra_env.get(PARTITION)),
         )
+
+
+def _with_own_draft(speculative: Speculative | None, checkpoint: Checkpoint) -> Speculative | None:
+    """Multi-token prediction drafts with the checkpoint's own layers, which are loaded only then."""
+    if speculative is None or speculative.draft_weight_bytes is not None:
+        return speculative
+    if "mtp" not in speculative.method:
+        return speculative
+    return replace(speculative, draft_weight_bytes=round(weigh(checkpoint).mtp.bytes))
 
 
 def _partition(text: str | None) -> tuple[int, ...] | None:

@@ -27,6 +27,8 @@ from .weights import Weights, active_weight_bytes, weigh, weight_findings
 from .wishes import Wishes, read_wishes
 
 DEFAULT_LAUNCHER = "ray"
+# Attention whose kernels may exceed the shared memory of SM 12.1.
+KERNELS_TO_TRY = frozenset({"mla", "gdn", "kda", "linear"})
 
 
 def make_plan(model: Mapping[str, Any], nodes: Any, **wishes: Any) -> dict[str, Any]:
@@ -89,7 +91,11 @@ def make_plan(model: Mapping[str, Any], nodes: Any, **wishes: Any) -> dict[str, 
     if not runs:
         findings.append(advice.pipeline_refused(checkpoint.architecture, True, _tensor_sizes(checkpoint)))
     if checkpoint.sparsity == "dense":
-        findings.append(advice.dense(speed.expected, active_weight_bytes(checkpoint).total))
+        active = active_weight_bytes(checkpoint).total
+        findings.append(advice.dense(speed.expected, active, checkpoint.quantization.bits_per_weight))
+    to_try = [kind for kind in attention_kinds(checkpoint) if kind in KERNELS_TO_TRY]
+    if to_try:
+        findings.append(advice.kernels_to_try(to_try))
     return {
         "fits": fits and not any(finding.level == "error" for finding in findings),
         "placement": placement.as_dict(),
@@ -234,7 +240,7 @@ def _speed(
         tensor,
         depth_tokens,
         enforce_eager=scales.ask.enforce_eager,
-        speculative=scales.ask.speculative is not None,
+        speculative_tokens=scales.ask.speculative.num_tokens if scales.ask.speculative else 0,
     )
 
 

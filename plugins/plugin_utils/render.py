@@ -14,7 +14,7 @@ GIB = 1 << 30
 PARTS = (
     ("weight_bytes", "weights", "█"),
     ("kv_bytes", "KV cache", "▓"),
-    ("state_bytes", "states and windows", "▒"),
+    ("state_bytes", "states", "▒"),
     ("overhead_bytes", "overhead", "░"),
 )
 FREE, LIMIT = "·", "│"

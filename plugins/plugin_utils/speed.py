@@ -98,12 +98,13 @@ def decode_speed(
     tensor: int = 1,
     depth_tokens: int | None = None,
     enforce_eager: bool = False,
-    speculative: bool = False,
+    speculative_tokens: int = 0,
 ) -> Speed:
     """Tokens per second of one stream on ``pipeline`` x ``tensor`` nodes; ``bandwidth_gb_s`` is 10^9 bytes.
 
     Pipeline stages work one after the other, so more of them add hops and nothing else; tensor parallel
-    divides the reading and adds a reduction to every block.
+    divides the reading and adds a reduction to every block. ``speculative_tokens`` are proposed a step; how
+    many are accepted depends on the text.
     """
     model = _model()
     depth = int(model["depth_tokens"]["value"]) if depth_tokens is None else depth_tokens
@@ -120,10 +121,11 @@ def decode_speed(
     talking = (pipeline - 1) * model["nodes"]["stage_hop_seconds"]
     if tensor > 1:
         talking += sum(decoding.blocks.values()) * model["nodes"]["reduction_seconds"]
-    expected = (model["speculative"]["factor"] if speculative else 1.0) / (reading + computing + talking)
+    accepted = model["speculative"]["factor"] if speculative_tokens else 1.0
+    expected = accepted / (reading + computing + talking)
     spread = _row(model["spread"], "multi" if pipeline * tensor > 1 else decoding.format)
     total = decoding.bytes_per_token(depth)
-    roofline = bandwidth * tensor / total
+    roofline = bandwidth * tensor / total * (1 + speculative_tokens)
     largest = max((reading, "memory bandwidth"), (computing, "launches"), (talking, "the link"))
     return Speed(
         low=expected * spread["low"],
