@@ -131,7 +131,10 @@ def _weigh_logs(streams: list[logs.Stream]) -> _Logs:
         step = stream.progress.get(attempt) if attempt is not None else None
         if step and (result.progress is None or not result.progress.rule.done):
             result.progress = step
+        moving = stream.generated.get(attempt, -1) if attempt is not None else -1
         for hit in hits:
+            if hit.rule.kind == "signal" and moving > hit.last_order:
+                continue  # tokens came again later
             result.counts[hit.rule.id] = result.counts.get(hit.rule.id, 0) + hit.count
             result.first.setdefault(hit.rule.id, hit)
             if hit.rule.kind not in ("fault", "degraded"):

@@ -80,6 +80,7 @@ class Stream:
     progress: dict[int, Progress] = field(default_factory=dict)
     ready: dict[int, int] = field(default_factory=dict)
     served: dict[int, int] = field(default_factory=dict)
+    generated: dict[int, int] = field(default_factory=dict)
     troubled: bool = False
 
 
@@ -291,8 +292,10 @@ class Reader:
         stream.progress[stream.attempt] = Progress(rule, self.node, self._order, values)
         if rule.done:
             stream.ready.setdefault(stream.attempt, self._order)
-            if rule.stage == "serving":
+            if rule.stage in ("serving", "generating"):
                 stream.served[stream.attempt] = self._order
+            if rule.stage == "generating":
+                stream.generated[stream.attempt] = self._order
         return True
 
 

@@ -68,6 +68,7 @@ _SPECIAL = re.compile(
     r"|<(?:end|start)_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>|\[/?INST\]|</s>|<\|end\|>"
 )
 _WORD = re.compile(r"\S+")
+_RUN = re.compile(r"(.{1,40}?)\1{7,}", re.DOTALL)
 _MAX_TOKENS = re.compile(r"max(?:_completion)?_tokens\"?[ =:]{1,3}(\d{1,7})")
 _STATUS = re.compile(r"\b([45]\d\d)\b")
 
@@ -84,23 +85,15 @@ def _text(value: Any) -> str:
 
 def repetition(text: str) -> float:
     """Share of a text that is one short piece said again and again, between 0 and 1."""
-    sample = text[-4000:]
+    sample = text[-4000:].strip()
+    if len(sample) < 24:
+        return 0.0
+    shares = [len(run[0]) / len(sample) for run in _RUN.finditer(sample) if len(run[0]) >= 20]
     words = _WORD.findall(sample)
-    shares = [0.0]
-    if len(words) >= 24:
-        for size in (1, 2, 3, 5, 8):
-            grams = Counter(tuple(words[place : place + size]) for place in range(len(words) - size + 1))
-            share = (grams.most_common(1)[0][1] - 1) * size / len(words)
-            shares.append(min(1.0, share) if size > 1 or share > 0.5 else 0.0)
-    letters = sample.strip()
-    if len(letters) >= 24:
-        for size in (1, 2, 3, 4):
-            run = best = 0
-            for place in range(size, len(letters)):
-                run = run + 1 if letters[place] == letters[place - size] else 0
-                best = max(best, run)
-            shares.append(best / len(letters) if best >= 20 else 0.0)
-    return round(max(shares), 3)
+    for size in (2, 3, 5, 8) if len(words) >= 24 else ():
+        grams = Counter(tuple(words[place : place + size]) for place in range(len(words) - size + 1))
+        shares.append((grams.most_common(1)[0][1] - 1) * size / len(words))
+    return round(min(1.0, max(shares, default=0.0)), 3)
 
 
 def scripts(text: str) -> int:
@@ -192,6 +185,7 @@ def _asked(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
         facts["tool_result_sent"] = any(
             isinstance(message, Mapping) and message.get("role") == "tool" for message in messages
         )
+    facts["stop_sent"] = bool(request.get("stop"))
     facts["tools_sent"] = bool(request.get("tools"))
     if request.get("tool_choice") is not None:
         facts["tool_choice"] = _text(request["tool_choice"])
