@@ -22,7 +22,7 @@ lint sanity unit artefact molecule: env ## run one part of the tests
 	$(TOOLS) tests/run.py $@
 
 demo: env ## deploy to two simulated Sparks and show the completion (vllm_launcher=ray or mp)
-	$(TOOLS) tests/demo.py
+	$(TOOLS) tests/demo.py $(if $(vllm_launcher),vllm_launcher=$(vllm_launcher))
 
 demo-down: env ## take the simulated Sparks of the demo down
 	$(SIMULATOR) down

@@ -42,3 +42,8 @@ def config_path(home, deployment):
 def record_path(home, deployment):
     """Absolute path of the record: the plan a deployment was started from, as JSON."""
     return os.path.join(home, RECORD_DIRECTORY, deployment + ".json")
+
+
+def secret_path(config, name):
+    """Path of a secret in the directory of a deployment."""
+    return os.path.join(config, name + ".secret")

@@ -89,11 +89,8 @@ from ansible_collections.dgx_spark.vllm.plugins.module_utils import files, paths
 
 def api_key(deployment):
     """The API key of a deployment of this user, or null."""
-    path = os.path.join(paths.config_path(os.path.expanduser("~"), deployment), "secrets.env")
-    for line in (files.current(path)[0] or "").splitlines():
-        if line.startswith("VLLM_API_KEY="):
-            return line.partition("=")[2]
-    return None
+    config = paths.config_path(os.path.expanduser("~"), deployment)
+    return files.current(paths.secret_path(config, "VLLM_API_KEY"))[0]
 
 
 def ask(url, body, key, timeout):

@@ -50,7 +50,8 @@ options:
         type: str
         default: "0600"
   secrets:
-    description: Values by name that the container gets from C(secrets.env) (mode 0600). A diff does not show them.
+    description:
+      - Values by name. Each becomes a file C(NAME.secret) (mode 0600) that the container reads. A diff does not show them.
     type: dict
     default: {}
   directories:
@@ -121,6 +122,7 @@ from ansible_collections.dgx_spark.vllm.plugins.module_utils import files as tex
 from ansible_collections.dgx_spark.vllm.plugins.module_utils import paths
 from ansible_collections.dgx_spark.vllm.plugins.module_utils.systemd import UserSystemd
 
+LABEL = '{{index .Config.Labels "dgx-spark.fingerprint"}}'
 RUNNING = ("active", "activating", "reloading")
 
 
@@ -186,8 +188,8 @@ class Deployment:
             self.have(directory)
         wanted = [(os.path.join(self.config_path, entry["name"]), entry["content"], int(entry["mode"], 8))
                   for entry in self.module.params["files"]]
-        secrets = "".join("%s=%s\n" % pair for pair in sorted(self.module.params["secrets"].items()))
-        wanted.append((os.path.join(self.config_path, "secrets.env"), secrets, 0o600, True))
+        wanted += [(paths.secret_path(self.config_path, name), value, 0o600, True)
+                   for name, value in sorted(self.module.params["secrets"].items())]
         for entry in wanted:
             self.write_file(*entry)
         self.remove_strangers({os.path.basename(entry[0]) for entry in wanted})
@@ -225,9 +227,8 @@ class Deployment:
             self.act("enable %s" % self.unit_name, ["enable", self.unit_name])
 
     def container_differs(self):
-        """Whether a container runs that was made from other files than the present ones."""
-        label = self.docker("inspect", "--format", '{{index .Config.Labels "dgx-spark.fingerprint"}}')
-        return label is not None and label != self.module.params["fingerprint"]
+        """Whether the container there was not made from the present files, or none is there (a unit that keeps failing)."""
+        return self.docker("inspect", "--format", LABEL) != self.module.params["fingerprint"]
 
     def docker(self, verb, *options):
         """Output of a docker command on this deployment's container; null when there is none."""

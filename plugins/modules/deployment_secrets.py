@@ -9,9 +9,9 @@ module: deployment_secrets
 short_description: Read the secrets of a deployment from its head, or make those that are missing
 version_added: 0.1.0
 description:
-  - Secrets live in C(secrets.env) beside the other files of the deployment (mode 0600), one C(NAME=value) a line.
-  - Reads that file, lets given values win, and makes up random values for names that have none yet.
-  - Writes nothing. M(dgx_spark.vllm.deployment) writes the file, so check mode tells the truth.
+  - Each secret is a file C(NAME.secret) beside the other files of the deployment (mode 0600).
+  - Reads those files, lets given values win, and makes up random values for names that have none yet.
+  - Writes nothing. M(dgx_spark.vllm.deployment) writes the files, so check mode tells the truth.
   - Use C(no_log) on the task, as the values are returned.
 options:
   name:
@@ -64,18 +64,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgx_spark.vllm.plugins.module_utils import files, paths
 
 
-def parse(text):
-    """Values by name from lines of NAME=value."""
-    pairs = (line.partition("=") for line in text.splitlines())
-    return {name: value for name, equals, value in pairs if equals}
-
-
 def merge(present, given, generate):
-    """Present values of the wanted names, given ones first, random ones for names to generate that have none."""
+    """Given values, then those present(name) of names to generate, then random ones."""
     merged = {name: str(value) for name, value in given.items() if value}
     for name in generate:
         if name not in merged:
-            merged[name] = present.get(name) or secrets.token_hex(32)
+            merged[name] = present(name) or secrets.token_hex(32)
     return merged
 
 
@@ -88,9 +82,12 @@ def main():
         },
         supports_check_mode=True,
     )
-    path = os.path.join(paths.config_path(os.path.expanduser("~"), module.params["name"]), "secrets.env")
-    text = files.current(path)[0] or ""
-    module.exit_json(changed=False, secrets=merge(parse(text), module.params["given"], module.params["generate"]))
+    config = paths.config_path(os.path.expanduser("~"), module.params["name"])
+
+    def present(name):
+        return files.current(paths.secret_path(config, name))[0]
+
+    module.exit_json(changed=False, secrets=merge(present, module.params["given"], module.params["generate"]))
 
 
 if __name__ == "__main__":

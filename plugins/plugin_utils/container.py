@@ -3,7 +3,7 @@
 """From a plan to the container of one node: the words of ``docker run`` and what the container is told.
 
 The container is made afresh at every start, runs as the serving user without capabilities, and reads its secrets
-from a file below ``/spark``, so that neither the unit nor ``docker inspect`` shows them.
+from files below ``/spark``, so that neither the unit nor ``docker inspect`` shows them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _options(plan: Mapping[str, Any], node: Node, settings: Settings, role: Role
     if role == "single":
         options += ["--publish", f"{settings.api_address}:{settings.api_port}:{settings.api_port}"]
     else:
-        options += ["--network", "host", "--ulimit", "nofile=65536:65536"]
+        options += ["--network", "host"]
         if node.rdma:
             options += ["--device", "/dev/infiniband", "--ulimit", "memlock=-1"]
     options += ["--volume", f"{node.home}/.config/dgx-spark-vllm/{settings.deployment}:{SPARK}:ro",
@@ -128,7 +128,8 @@ def _environment(plan: Mapping[str, Any], node: Node, role: Role) -> dict[str, s
     environment = {"HOME": HOME, "USER": "spark", "HF_HOME": HUGGING_FACE,
                    "VLLM_CONFIG_ROOT": f"{SPARK}", "VLLM_NO_USAGE_STATS": "1"}
     if role.startswith("ray"):
-        environment |= {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
+        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{SPARK}/RAY_AUTH_TOKEN.secret",
+                        "RAY_USAGE_STATS_ENABLED": "0"}
     serve = plan["serve"]["env"]
     environment |= {key: str(value) for key, value in serve["common"].items()}
     environment |= {key: str(value) for key, value in serve["nodes"].get(node.name, {}).items()}
@@ -139,19 +140,19 @@ def _command(plan: Mapping[str, Any], node: Node, settings: Settings, role: Role
              addresses: Mapping[str, str]) -> list[str]:
     """What runs inside the container: secrets first, then Ray where Ray joins the nodes, then vLLM."""
     names: Sequence[str] = plan["placement"]["nodes"]
-    secrets = f"{SPARK}/with_secrets.py"
+    start = f"{SPARK}/start.py"
     serve = ["vllm", "serve", settings.model, *plan["serve"]["args"], *plan["serve"].get("node_args", {}).get(node.name, [])]
     if role != "mp_worker":
         serve += ["--host", "0.0.0.0" if role == "single" else settings.api_address]
     if not role.startswith("ray"):
-        return [secrets, *serve]
+        return [start, *serve]
     ray = ["python3", f"{SPARK}/ray_node.py", "head" if role == "ray_head" else "worker",
            "--address", addresses[node.name], "--head", addresses[names[0]], "--port", str(RAY_PORT)]
     ray += [f"--{key}={value}" for key, value in RAY_FIXED_PORTS.items()]
     if role == "ray_worker":
-        return [secrets, *ray]
+        return [start, *ray]
     peers = [f"--node={name}={addresses[name]}" for name in names]
-    return [secrets, *ray, *peers, "--timeout", str(settings.cluster_timeout_seconds), "--", *serve]
+    return [start, *ray, *peers, "--timeout", str(settings.cluster_timeout_seconds), "--", *serve]
 
 
 def node_secrets(secrets: Mapping[str, str], plan: Mapping[str, Any], node: str) -> dict[str, str]:
