@@ -68,7 +68,7 @@ def _number(value: Any) -> Number | None:
 
 
 class Dimensions:
-    """The numbers of one config by their present names: the config's own, their other names, defaults, formulas."""
+    """The numbers of one config by their present names: its own, other names, defaults, formulas."""
 
     __slots__ = ("_busy", "_defaults", "_known", "_raw", "_rules")
 
@@ -167,8 +167,8 @@ class Tensor:
     """A tensor, or ``copies`` equal ones.
 
     ``read`` is how many of the copies a token reads (experts it is routed to; 0 for tables read by row);
-    ``plain`` tensors are never quantized, ``whole`` ones not split by tensor parallelism; ``place`` is where it
-    lies in a pipeline: ``layer``, ``embedding``, ``head``, ``first``, ``last`` or ``both``.
+    ``plain`` tensors are never quantized, ``whole`` ones not split by tensor parallelism; ``place`` is
+    where it lies in a pipeline: ``layer``, ``embedding``, ``head``, ``first``, ``last`` or ``both``.
     """
 
     name: str
@@ -200,7 +200,9 @@ def _block(name: str) -> tuple[TensorRow, ...]:
         shape, *marks = (part.strip() for part in str(text).split("|"))
         conditions = _conditions(marks)
         copies = next((expression(mark[5:]) for mark in marks if mark.startswith("each ")), None)
-        place = next((mark for mark in marks if mark in ("embedding", "head", "first", "last", "both")), "last")
+        place = next(
+            (mark for mark in marks if mark in ("embedding", "head", "first", "last", "both")), "last"
+        )
         rows.append(
             TensorRow(
                 name=tensor,
@@ -227,7 +229,9 @@ def _reference(text: str) -> tuple[str, tuple[tuple[str, bool], ...], tuple[Tens
     return (f"{prefix}." if prefix else "", conditions, _block(block))
 
 
-def tensors(references: Iterable[str], dimensions: Dimensions, in_layer: bool) -> tuple[list[Tensor], list[str]]:
+def tensors(
+    references: Iterable[str], dimensions: Dimensions, in_layer: bool
+) -> tuple[list[Tensor], list[str]]:
     """The tensors of these blocks, and the names of numbers that were needed and are nowhere to be found."""
     found: list[Tensor] = []
     missing: list[str] = []
@@ -317,7 +321,7 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def model_row(*names: str) -> tuple[str, dict[str, Any]] | None:
-    """The row of ``models.yml`` for the first of these model types and architectures that has one, and its name."""
+    """The first of these model types and architectures with a row in ``models.yml``: its name and row."""
     for name in names:
         found = _index().get(name)
         if found is not None:

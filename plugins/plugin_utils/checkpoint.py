@@ -29,12 +29,13 @@ class Checkpoint:
     """Facts of one checkpoint.
 
     ``config`` is config.json; ``text`` is the language model's part of it with today's names
-    (``num_hidden_layers``, ``num_attention_heads``, ``num_key_value_heads``, ``head_dim``, ``intermediate_size``,
-    ``num_experts``, ``num_experts_per_tok``, ``moe_intermediate_size``, ``mamba_d_state`` ...), the family's
-    defaults filled in where the file leaves a key out, the file's own keys kept beside them.
-    ``kinds`` has one entry a decoder layer; ``dimensions(layer)`` are the numbers that hold in one.
-    ``dtype_bytes`` belongs to the dtype the model runs in: 2 for a float32 checkpoint; ``stored_bytes`` to the one
-    in the file. ``row`` is the family's row of models.yml, ``known`` whether there is one.
+    (``num_hidden_layers``, ``num_attention_heads``, ``num_key_value_heads``, ``head_dim``,
+    ``intermediate_size``, ``num_experts``, ``num_experts_per_tok``, ``moe_intermediate_size``,
+    ``mamba_d_state`` ...), the family's defaults filled in where the file leaves a key out, the file's own
+    keys kept beside them. ``kinds`` has one entry a decoder layer; ``dimensions(layer)`` are the numbers
+    that hold in one. ``dtype_bytes`` belongs to the dtype the model runs in: 2 for a float32 checkpoint;
+    ``stored_bytes`` to the one in the file. ``row`` is the family's row of models.yml, ``known`` whether
+    there is one.
     """
 
     id: str
@@ -69,7 +70,7 @@ class Checkpoint:
     numbers: Dimensions = field(default_factory=lambda: Dimensions({}), compare=False, repr=False)
 
     def dimensions(self, layer: int | None = None) -> Dimensions:
-        """The numbers of the text model, or those that hold in one decoder layer (other heads, other widths)."""
+        """The numbers of the text model, or those of one decoder layer (other heads, other widths)."""
         if layer is None:
             return self.numbers
         kind = self.kinds[layer]
@@ -78,13 +79,31 @@ class Checkpoint:
 
 
 _TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "language_model_config")
-_TOWER_KEYS = ("vision_config", "audio_config", "vit_config", "visual", "vision_tower_config", "mm_vision_tower", "vision_encoder")
+_TOWER_KEYS = (
+    "vision_config",
+    "audio_config",
+    "vit_config",
+    "visual",
+    "vision_tower_config",
+    "mm_vision_tower",
+    "vision_encoder",
+)
 # Sizes without which nothing can be said; defaults never stand in for them in a config of its own.
 _ESSENTIAL = ("num_hidden_layers", "hidden_size", "vocab_size")
 _SIZES = frozenset((*_ESSENTIAL, "num_attention_heads", "intermediate_size"))
 # Numbers written back into ``text`` under their present names.
 _DERIVED = ("num_key_value_heads", "head_dim", "moe_intermediate_size")
-_FLOAT_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "fp32": 4, "bf16": 2, "fp16": 2}
+_FLOAT_BYTES = {
+    "float32": 4,
+    "float64": 8,
+    "bfloat16": 2,
+    "float16": 2,
+    "half": 2,
+    "float": 4,
+    "fp32": 4,
+    "bf16": 2,
+    "fp16": 2,
+}
 _SOURCE = "config.json"
 
 
@@ -101,7 +120,9 @@ def _text_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     inner: Mapping[str, Any] = config
     nested = False
     for _ in range(3):  # omni models: thinker_config.text_config
-        found = next((inner[key] for key in _TEXT_KEYS if isinstance(inner.get(key), Mapping) and inner[key]), None)
+        found = next(
+            (inner[key] for key in _TEXT_KEYS if isinstance(inner.get(key), Mapping) and inner[key]), None
+        )
         if found is None:
             break
         inner, nested = found, True
@@ -109,7 +130,7 @@ def _text_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _flattened(text: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that some families keep in groups (DBRX, MPT, Step, Kimi-Linear), at the top under their names."""
+    """Settings that some families keep in groups (DBRX, MPT, Step, Kimi-Linear), brought to the top."""
     flat = dict(text)
     for group in ("attn_config", "ffn_config"):
         if isinstance(text.get(group), Mapping):
@@ -145,7 +166,12 @@ def _flattened(text: Mapping[str, Any]) -> dict[str, Any]:
         flat["kda_heads"], flat["kda_head_dim"] = flat["linear_num_heads"], flat.get("linear_head_dim")
         flat["kda_kernel"] = flat.get("linear_conv_kernel_dim")
     for key, value in text.items():  # Ernie writes one number for text and one for vision
-        if isinstance(value, list) and len(value) == 2 and key.startswith("moe_") and all(isinstance(part, int) for part in value):
+        if (
+            isinstance(value, list)
+            and len(value) == 2
+            and key.startswith("moe_")
+            and all(isinstance(part, int) for part in value)
+        ):
             flat[key] = value[0]
     return flat
 
@@ -178,7 +204,14 @@ def _is_size(value: Any) -> bool:
 
 def _check_numbers(text: Mapping[str, Any]) -> None:
     """Keys that are there must be what they should be: a text or a negative size is no size."""
-    for name in ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "max_position_embeddings", *_ESSENTIAL):
+    for name in (
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "max_position_embeddings",
+        *_ESSENTIAL,
+    ):
         value = text.get(name)
         if value is None or isinstance(value, list):
             continue
@@ -186,7 +219,9 @@ def _check_numbers(text: Mapping[str, Any]) -> None:
             raise InputError(f"model.config.{name}", f"expected a whole number, got {value!r}")
 
 
-def _check_parts(text: Mapping[str, Any], dimensions: Dimensions, kinds: Sequence[LayerKind], row: Mapping[str, Any]) -> None:
+def _check_parts(
+    text: Mapping[str, Any], dimensions: Dimensions, kinds: Sequence[LayerKind], row: Mapping[str, Any]
+) -> None:
     """Keys that the layers need, and numbers that contradict each other."""
     for key in number_keys():
         value = text.get(key)
@@ -196,20 +231,36 @@ def _check_parts(text: Mapping[str, Any], dimensions: Dimensions, kinds: Sequenc
         value = dimensions.get(key)
         if value is not None and value < 0:
             raise InputError(f"model.config.{key}", f"expected a number not below 0, got {value!r}")
-    attends = any(kind.mixer in _ATTENTION and "num_attention_heads" not in dict(kind.numbers) for kind in kinds)
+    attends = any(
+        kind.mixer in _ATTENTION and "num_attention_heads" not in dict(kind.numbers) for kind in kinds
+    )
     if attends and dimensions.get("num_attention_heads") is None:
-        raise InputError("model.config.num_attention_heads", "expected a whole number above 0, the key is missing")
+        raise InputError(
+            "model.config.num_attention_heads", "expected a whole number above 0, the key is missing"
+        )
     blocks = row["mlps"].get("dense") or ()
-    if any(block.endswith((":gated", ":plain")) for block in blocks) and any(
-        kind.mlp == "dense" and "intermediate_size" not in dict(kind.numbers) for kind in kinds
-    ) and dimensions.get("intermediate_size") is None:
-        raise InputError("model.config.intermediate_size", "expected a whole number above 0, the key is missing")
+    if (
+        any(block.endswith((":gated", ":plain")) for block in blocks)
+        and any(kind.mlp == "dense" and "intermediate_size" not in dict(kind.numbers) for kind in kinds)
+        and dimensions.get("intermediate_size") is None
+    ):
+        raise InputError(
+            "model.config.intermediate_size", "expected a whole number above 0, the key is missing"
+        )
     experts, chosen = dimensions.get("num_experts") or 0, dimensions.get("num_experts_per_tok") or 0
     if experts > 1 and chosen > experts:
-        raise InputError("model.config.num_experts_per_tok", f"expected at most the {experts} experts, got {chosen}")
+        raise InputError(
+            "model.config.num_experts_per_tok", f"expected at most the {experts} experts, got {chosen}"
+        )
 
 
-_NEVER_NEGATIVE = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_key_value_heads", "head_dim")
+_NEVER_NEGATIVE = (
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "num_key_value_heads",
+    "head_dim",
+)
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "cross_attention", "hybrid")
 
 
@@ -252,7 +303,14 @@ def _rope(text: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _unknowns(architecture: str, model_type: str, known: bool, kinds: Sequence[LayerKind], row: Mapping[str, Any], quantization: Quantization) -> list[Finding]:
+def _unknowns(
+    architecture: str,
+    model_type: str,
+    known: bool,
+    kinds: Sequence[LayerKind],
+    row: Mapping[str, Any],
+    quantization: Quantization,
+) -> list[Finding]:
     found: list[Finding] = []
     if not known:
         found.append(
@@ -260,7 +318,7 @@ def _unknowns(architecture: str, model_type: str, known: bool, kinds: Sequence[L
                 "warning",
                 "architecture-unknown",
                 f"{architecture or model_type or 'this model'} is not among the known architectures.",
-                "Its parameters are estimated as if it were built like Llama, with the parts its config has numbers for.",
+                "It is counted as if built like Llama, with the parts its config has numbers for.",
                 "Give model.weight_bytes (the sum of the safetensors) so that memory follows the files.",
                 _SOURCE,
             )
@@ -318,7 +376,9 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
         raise InputError("model", f"expected a mapping with id and config, got {type(model).__name__}")
     config = model.get("config")
     if not isinstance(config, Mapping):
-        raise InputError("model.config", f"expected the content of config.json as a mapping, got {type(config).__name__}")
+        raise InputError(
+            "model.config", f"expected the content of config.json as a mapping, got {type(config).__name__}"
+        )
     if not config:
         raise InputError("model.config", "expected the content of config.json, got an empty mapping")
     inner, nested = _text_of(config)
@@ -338,7 +398,9 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     if dimensions.get("num_hidden_layers") is None and isinstance(listed, list | str) and listed:
         raw["num_hidden_layers"] = len(listed)
         dimensions = Dimensions(raw, row.get("set"), defaults)
-    layers, hidden_size, vocab_size = (_positive(key, _integer(dimensions.get(key), raw.get(key))) for key in _ESSENTIAL)
+    layers, hidden_size, vocab_size = (
+        _positive(key, _integer(dimensions.get(key), raw.get(key))) for key in _ESSENTIAL
+    )
     if layers > 10_000:
         raise InputError("model.config.num_hidden_layers", f"expected at most 10000, got {layers}")
     kinds = layer_kinds(raw, dimensions, row)
@@ -354,15 +416,24 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     text["layer_types"] = [kind.mixer for kind in kinds]
     text["mlp_layer_types"] = [kind.mlp for kind in kinds]
     quantization = read_quantization(
-        _mapping(config.get("quantization_config") or inner.get("quantization_config") or config.get("compression_config"), "model.config.quantization_config"),
+        _mapping(
+            config.get("quantization_config")
+            or inner.get("quantization_config")
+            or config.get("compression_config"),
+            "model.config.quantization_config",
+        ),
         _mapping(model.get("quant_config"), "model.quant_config"),
     )
     dtype = _dtype_of(config, raw)
     stored = _FLOAT_BYTES.get(dtype, 2)
-    tied = _flag("tie_word_embeddings", raw, {"tie_word_embeddings": raw.get("tie_embedding")}, config, defaults)
+    tied = _flag(
+        "tie_word_embeddings", raw, {"tie_word_embeddings": raw.get("tie_embedding")}, config, defaults
+    )
     experts = int(dimensions.get("num_experts") or 0)
     weight_bytes = model.get("weight_bytes")
-    if weight_bytes is not None and (isinstance(weight_bytes, bool) or not isinstance(weight_bytes, int | float) or weight_bytes <= 0):
+    if weight_bytes is not None and (
+        isinstance(weight_bytes, bool) or not isinstance(weight_bytes, int | float) or weight_bytes <= 0
+    ):
         raise InputError("model.weight_bytes", f"expected a number of bytes above 0, got {weight_bytes!r}")
     sizes = _mapping(model.get("tensors"), "model.tensors")
     template = model.get("chat_template")
@@ -384,7 +455,8 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
         rope_scaling=_rope(raw),
         tied_embeddings=bool(tied),
         mtp_layers=max(int(dimensions.get("num_nextn_predict_layers") or 0), 0),
-        multimodal=any(isinstance(config.get(key), Mapping | str) for key in _TOWER_KEYS) or (nested and any(key in inner for key in _TOWER_KEYS)),
+        multimodal=any(isinstance(config.get(key), Mapping | str) for key in _TOWER_KEYS)
+        or (nested and any(key in inner for key in _TOWER_KEYS)),
         remote_code=bool(config.get("auto_map")),
         sparsity="moe" if experts > 1 and any(kind.mlp == "sparse" for kind in kinds) else "dense",
         files=tuple(str(file) for file in model.get("files") or ()),

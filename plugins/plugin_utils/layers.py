@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What each decoder layer is: how it mixes tokens, and whether its feed-forward part is dense or a mixture.
 
-Config files say it in some twenty ways; each function here reads one of them. The names of the kinds are those of
-transformers' ``layer_types`` and ``mlp_layer_types``.
+Config files say it in some twenty ways; each function here reads one of them. The names of the kinds are
+those of transformers' ``layer_types`` and ``mlp_layer_types``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _MLPS = {"moe": "sparse", "hash_moe": "sparse", "mlp": "dense", "S": "sparse", "
 class LayerKind:
     """One decoder layer.
 
-    ``mixer``: full_attention, sliding_attention, chunked_attention, linear_attention, mamba, hybrid (both in one
-    layer), conv, cross_attention, compressed_sparse_attention, heavily_compressed_attention, rg_lru or none.
-    ``mlp``: dense, sparse or none. ``numbers`` are config values that hold for this layer alone.
+    ``mixer``: full_attention, sliding_attention, chunked_attention, linear_attention, mamba, hybrid (both
+    in one layer), conv, cross_attention, compressed_sparse_attention, heavily_compressed_attention, rg_lru
+    or none. ``mlp``: dense, sparse or none. ``numbers`` are config values that hold for this layer alone.
     """
 
     mixer: str
@@ -78,7 +78,7 @@ def _listed(text: Mapping[str, Any], layers: int) -> list[str] | None:
         value = text.get(key)
         if isinstance(value, str) and len(value) >= layers:
             return list(value[:layers])
-        if isinstance(value, list) and len(value) >= layers and set(value) <= {0, 1}:
+        if isinstance(value, list) and len(value) >= layers and all(item in (0, 1) for item in value):
             return ["sliding_attention" if sliding else "full_attention" for sliding in value[:layers]]
     types = text.get("block_types") or text.get("_block_types")
     if isinstance(types, list) and types:
@@ -139,10 +139,14 @@ def _windows(text: Mapping[str, Any], layers: int) -> list[str] | None:
     if isinstance(pattern, list) and len(pattern) >= layers:
         return ["sliding_attention" if sliding else "full_attention" for sliding in pattern[:layers]]
     if isinstance(pattern, int) and pattern > 1:
-        return [("sliding_attention", "full_attention")[(index + 1) % pattern == 0] for index in range(layers)]
+        return [
+            ("sliding_attention", "full_attention")[(index + 1) % pattern == 0] for index in range(layers)
+        ]
     if text.get("attention_chunk_size") and ("no_rope_layers" in text or "no_rope_layer_interval" in text):
         without = text.get("no_rope_layers")
-        if isinstance(without, list) and len(without) >= layers:  # 0 marks a layer without rope, which sees all
+        if (
+            isinstance(without, list) and len(without) >= layers
+        ):  # 0 marks a layer without rope, which sees all
             return ["chunked_attention" if rope else "full_attention" for rope in without[:layers]]
         every = _whole(text.get("no_rope_layer_interval")) or 4
         return [("chunked_attention", "full_attention")[(index + 1) % every == 0] for index in range(layers)]
@@ -159,7 +163,7 @@ _WAYS: tuple[Callable[[Mapping[str, Any], int], list[str] | None], ...] = (
 
 
 def _uniform(text: Mapping[str, Any], layers: int) -> list[str]:
-    """All layers alike, but for a sliding window that holds from some layer on (Qwen2) and cross attention."""
+    """All layers alike, but for a sliding window that holds from some layer on (Qwen2)."""
     kinds = ["full_attention"] * layers
     if text.get("sliding_window") and text.get("use_sliding_window", True):
         first = _whole(text.get("max_window_layers")) if "use_sliding_window" in text else 0
@@ -219,18 +223,22 @@ def mlps(text: Mapping[str, Any], layers: int, dimensions: Dimensions) -> list[s
     """The feed-forward part of each layer."""
     for key in ("layers_block_type", "hybrid_override_pattern", "layer_types"):
         value = text.get(key)
-        if isinstance(value, list | str) and len(value) >= layers and set(value) & set(_FEED_FORWARD):
-            return [_FEED_FORWARD.get(kind, "none") for kind in value[:layers]]
+        if isinstance(value, list | str) and len(value) >= layers:
+            kinds = [str(kind) for kind in value[:layers]]
+            if any(kind in _FEED_FORWARD for kind in kinds):
+                return [_FEED_FORWARD.get(kind, "none") for kind in kinds]
     experts = dimensions.get("num_experts") or 0
     if experts <= 1:
         return ["dense"] * layers
     value = text.get("mlp_layer_types")
     if isinstance(value, list) and len(value) >= layers:
-        return [_MLPS.get(kind, kind) for kind in value[:layers]]
+        return [_MLPS.get(str(kind), str(kind)) for kind in value[:layers]]
     return ["sparse" if sparse else "dense" for sparse in _sparse_by(text, dimensions, layers)]
 
 
-def _of_block_configs(text: Mapping[str, Any], heads: int, hidden: int) -> Iterable[tuple[str | None, str | None, dict[str, Number]]]:
+def _of_block_configs(
+    text: Mapping[str, Any], heads: int, hidden: int
+) -> Iterable[tuple[str | None, str | None, dict[str, Number]]]:
     """Layers of a pruned network (Nemotron-NAS), each with its own sizes.
 
     The width is ``2 * ffn_mult * hidden / 3`` rounded up to 256 (vLLM 0.33, models/nemotron_nas.py).
@@ -255,7 +263,9 @@ def _of_block_configs(text: Mapping[str, Any], heads: int, hidden: int) -> Itera
         yield "none" if gone else None, "none" if ffn.get("no_op") else None, numbers
 
 
-def layer_kinds(text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[str, Any]) -> tuple[LayerKind, ...]:
+def layer_kinds(
+    text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[str, Any]
+) -> tuple[LayerKind, ...]:
     """Every decoder layer of the model, in order."""
     layers = int(dimensions.get("num_hidden_layers") or 0)
     mixing: list[str] = mixers(text, layers, row)

@@ -1,6 +1,6 @@
 # Copyright: dgx_spark.vllm maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""How a checkpoint's weights are stored: the method, the format of each module, and what stays unquantized."""
+"""How a checkpoint's weights are stored: method, format of each module, what stays unquantized."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ UNQUANTIZED = Scheme("none", 16.0)
 class Rule:
     """Modules by name, and how they are stored. ``layer`` None: in every layer, or outside the layers.
 
-    ``kind`` is ``path`` (the module or what lies in it), ``glob``, ``part`` (a piece of the name) or ``regex``
-    (on the whole name; ``name`` then is the pattern).
+    ``kind`` is ``path`` (the module or what lies in it), ``glob``, ``part`` (a piece of the name) or
+    ``regex`` (on the whole name; ``name`` then is the pattern).
     """
 
     layer: int | None
@@ -109,7 +109,11 @@ def _rule(pattern: str, scheme: Scheme) -> Rule:
     found = _LAYER.search(pattern)
     if found is None:
         if "*" in pattern:
-            return Rule(None, "glob", pattern, scheme) if pattern.startswith("*") else Rule(None, "part", pattern.strip("*."), scheme)
+            return (
+                Rule(None, "glob", pattern, scheme)
+                if pattern.startswith("*")
+                else Rule(None, "part", pattern.strip("*."), scheme)
+            )
         return Rule(None, "part", pattern.removeprefix("model."), scheme)
     number, rest, star = found.groups()
     before = pattern[: found.start()]
@@ -118,7 +122,9 @@ def _rule(pattern: str, scheme: Scheme) -> Rule:
     if _TOWER.search(before):
         return Rule(None, "part", pattern.strip("*."), scheme)
     layer = None if number == "*" else int(number)
-    if star == "*" and layer is not None:  # "layers.1*" is also layers 10 to 19, read as the files mean it: layer 1
+    if (
+        star == "*" and layer is not None
+    ):  # "layers.1*" is also layers 10 to 19, read as the files mean it: layer 1
         return Rule(layer, "glob", "*", scheme)
     name = rest or "*"
     if name.endswith("*") and "*" not in name[:-1] and name != "*":
@@ -135,11 +141,12 @@ def module_rule(layer: int | None, name: str, format: str) -> Rule:
 class Quantization:
     """What ``quantization_config`` or ``hf_quant_config.json`` says.
 
-    ``method`` is the file's quant_method (``none``, ``fp8``, ``compressed-tensors``, ``modelopt``, ``mxfp4``, ``awq``,
-    ``gptq``, ``bitsandbytes`` ...), ``algo`` its algorithm where it names one (``NVFP4``, ``MIXED_PRECISION``,
-    ``float-quantized`` ...), ``format`` the short name people use (``fp8``, ``nvfp4``, ``mxfp4``, ``int4``, ``mixed``
-    ...). ``unquantized`` are the modules the file leaves alone, as it writes them. ``kv_cache`` is ``fp8`` or
-    ``nvfp4`` when the file brings scales for the cache.
+    ``method`` is the file's quant_method (``none``, ``fp8``, ``compressed-tensors``, ``modelopt``,
+    ``mxfp4``, ``awq``, ``gptq``, ``bitsandbytes`` ...), ``algo`` its algorithm where it names one
+    (``NVFP4``, ``MIXED_PRECISION``, ``float-quantized`` ...), ``format`` the short name people use
+    (``fp8``, ``nvfp4``, ``mxfp4``, ``int4``, ``mixed`` ...). ``unquantized`` are the modules the file
+    leaves alone, as it writes them. ``kv_cache`` is ``fp8`` or ``nvfp4`` when the file brings scales for
+    the cache.
     """
 
     method: str = "none"
@@ -194,12 +201,14 @@ class Quantization:
 
 
 def needs_layer(rule: Rule) -> bool:
-    """Whether a rule for all layers may still tell layers apart (a regular expression with a layer's number)."""
+    """Whether a rule for all layers may still tell them apart (a regular expression with a number)."""
     return rule.kind == "regex" and _LITERAL_DIGIT.search(rule.name) is not None
 
 
 @lru_cache(maxsize=256)
-def _scheme(format: str, bits: float | None = None, size: int | None = None, per: str | None = None) -> Scheme:
+def _scheme(
+    format: str, bits: float | None = None, size: int | None = None, per: str | None = None
+) -> Scheme:
     row = knowledge("quantization")["formats"][format]
     if size is not None and size <= 0:  # one group over all columns
         per, size = "row", None
@@ -235,7 +244,11 @@ def _of_weights(weights: Mapping[str, Any], format: str | None) -> Scheme:
     group = _count(weights.get("group_size"))
     strategy = str(weights.get("strategy") or weights.get("qscheme") or ("group" if group else "tensor"))
     if floating and bits == 4:
-        fp4 = "mxfp4" if "mx" in str(format) or (group == 32 and "uint8" in str(weights.get("scale_dtype"))) else "nvfp4"
+        fp4 = (
+            "mxfp4"
+            if "mx" in str(format) or (group == 32 and "uint8" in str(weights.get("scale_dtype")))
+            else "nvfp4"
+        )
         return _scheme(fp4, size=group or None)
     if floating and "mx" in str(format):
         return _scheme("mxfp8")
@@ -249,7 +262,11 @@ def _of_weights(weights: Mapping[str, Any], format: str | None) -> Scheme:
 
 def _compressed(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantization:
     overall = config.get("format")
-    groups = [group for name, group in _entries(config.get("config_groups")) if isinstance(group.get("weights"), Mapping)]
+    groups = [
+        group
+        for name, group in _entries(config.get("config_groups"))
+        if isinstance(group.get("weights"), Mapping)
+    ]
     rules = [_rule(pattern, UNQUANTIZED) for pattern in skipped if not _is_class(pattern)]
     main: Scheme | None = None
     schemes: list[Scheme] = []
@@ -291,7 +308,9 @@ def _modelopt(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantizati
     size = _count(config.get("group_size"))
     rules = [_rule(pattern, UNQUANTIZED) for pattern in skipped]
     listed = config.get("quantized_layers")
-    scheme = _scheme(table.get(algo, "fp8_tensor"), size=size if table.get(algo) in ("nvfp4", "int4") else None)
+    scheme = _scheme(
+        table.get(algo, "fp8_tensor"), size=size if table.get(algo) in ("nvfp4", "int4") else None
+    )
     names = set()
     if isinstance(listed, Mapping):
         for module, settings in listed.items():
@@ -346,7 +365,14 @@ def _bitsandbytes(config: Mapping[str, Any]) -> Scheme:
 def _named_format(text: str) -> str:
     """The format that a free name speaks of (TorchAO's type names)."""
     lowered = text.lower()
-    for word, format in (("mxfp4", "mxfp4"), ("nvfp4", "nvfp4"), ("int4", "int4"), ("uint4", "int4"), ("float8", "fp8"), ("fp8", "fp8")):
+    for word, format in (
+        ("mxfp4", "mxfp4"),
+        ("nvfp4", "nvfp4"),
+        ("int4", "int4"),
+        ("uint4", "int4"),
+        ("float8", "fp8"),
+        ("fp8", "fp8"),
+    ):
         if word in lowered:
             return format
     return "int8"
@@ -356,7 +382,9 @@ def _entries(value: Any) -> list[tuple[str, Mapping[str, Any]]]:
     """A mapping of names to settings, whatever the file holds."""
     if not isinstance(value, Mapping):
         return []
-    return [(str(name), settings if isinstance(settings, Mapping) else {}) for name, settings in value.items()]
+    return [
+        (str(name), settings if isinstance(settings, Mapping) else {}) for name, settings in value.items()
+    ]
 
 
 def _own_bits(config: Mapping[str, Any], base: str) -> list[Rule]:
@@ -370,7 +398,7 @@ def _own_bits(config: Mapping[str, Any], base: str) -> list[Rule]:
             group = _count(settings.get("group_size"))
             rules.append(_rule(rule, UNQUANTIZED if bits >= 16 else _scheme(base, bits=bits, size=group)))
     for module, settings in _entries(config.get("dynamic")):
-        sign, unused, pattern = str(module).partition(":")
+        sign, _colon, pattern = str(module).partition(":")
         bits = _count(settings.get("bits"))
         if sign == "-":
             rules.append(_rule(f"re:{pattern}", UNQUANTIZED))
@@ -393,11 +421,17 @@ def _kv_cache(config: Mapping[str, Any]) -> str | None:
     return str(named).lower() if named else None
 
 
-def read_quantization(config: Mapping[str, Any] | None, quant_config: Mapping[str, Any] | None = None) -> Quantization:
-    """What the model's ``quantization_config`` and its ``hf_quant_config.json`` say; the latter knows more when both are there."""
+def read_quantization(
+    config: Mapping[str, Any] | None, quant_config: Mapping[str, Any] | None = None
+) -> Quantization:
+    """What ``quantization_config`` and ``hf_quant_config.json`` say; each fills in what the other lacks."""
     said: Mapping[str, Any] = config if isinstance(config, Mapping) else {}
     beside = _flatten(quant_config) if isinstance(quant_config, Mapping) else {}
-    merged = {**beside, **said, **{key: value for key, value in beside.items() if said.get(key) in (None, [], {})}}
+    merged = {
+        **beside,
+        **said,
+        **{key: value for key, value in beside.items() if said.get(key) in (None, [], {})},
+    }
     merged = dict(_flatten(merged))
     if not merged:
         return Quantization()
@@ -412,7 +446,9 @@ def read_quantization(config: Mapping[str, Any] | None, quant_config: Mapping[st
     if method in ("none", "") and not merged.get("quant_algo"):
         return Quantization()
     row = methods.get(method)
-    skip_keys = row["skip"] if row else ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers")
+    skip_keys = (
+        row["skip"] if row else ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers")
+    )
     skipped = tuple(pattern for key in skip_keys for pattern in _patterns(merged.get(key)))
     kv_cache = _kv_cache(merged)
     if method.startswith("modelopt") or (method == "" and merged.get("quant_algo")):

@@ -12,7 +12,17 @@ from .blocks import Dimensions, expression
 from .findings import Finding
 from .knowledge import knowledge
 
-_CONFIGS = ("vision_config", "vit_config", "visual", "vision_tower_config", "vision_encoder", "siglip_config", "audio_config", "sound_config", "speech_config")
+_CONFIGS = (
+    "vision_config",
+    "vit_config",
+    "visual",
+    "vision_tower_config",
+    "vision_encoder",
+    "siglip_config",
+    "audio_config",
+    "sound_config",
+    "speech_config",
+)
 _NAMES = ("mm_vision_tower", "vision_tower", "vision_tower_name", "mm_audio_tower")
 
 
@@ -30,7 +40,7 @@ def _finding(what: str) -> Finding:
         "note",
         "tower-estimated",
         what,
-        "The config says too little about it, or in words that are not known; towers are small beside the text model.",
+        "The config says too little about it; towers are small beside the text model.",
         "Give model.weight_bytes (the sum of the safetensors) where it matters.",
         "config.json",
     )
@@ -51,16 +61,27 @@ def tower_parameters(config: Mapping[str, Any], text_width: int) -> tuple[int, t
                 continue
             inner = str(tower.get("model_type") or "")
             vision = not key.startswith(("audio", "sound", "speech", "siglip"))
-            name = next((name for name in (outer if vision else "", inner, inner.removesuffix("_vision")) if name in rows), None)
+            name = next(
+                (
+                    name
+                    for name in (outer if vision else "", inner, inner.removesuffix("_vision"))
+                    if name in rows
+                ),
+                None,
+            )
             row = _row(name) if name else knowledge("towers")["generic"]
             numbers = {**tower, "text_width": text_width}
-            numbers.update({f"{own}_count": len(value) for own, value in tower.items() if isinstance(value, list)})
+            numbers.update(
+                {f"{own}_count": len(value) for own, value in tower.items() if isinstance(value, list)}
+            )
             dimensions = Dimensions(numbers, {**knowledge("towers")["set"], **row.get("set", {})})
             value = dimensions.value(expression(row["parameters"]))
             if value is None and name:
                 value = dimensions.value(expression(knowledge("towers")["generic"]["parameters"]))
             if value is None or not name:
-                findings.append(_finding(f"The size of the {key.removesuffix('_config')} tower is an estimate."))
+                findings.append(
+                    _finding(f"The size of the {key.removesuffix('_config')} tower is an estimate.")
+                )
             total += int(value or 0)
     if not total and outer in knowledge("towers")["fixed"]:
         total = knowledge("towers")["fixed"][outer] * 1_000_000

@@ -20,9 +20,10 @@ from .towers import tower_parameters
 class Part:
     """Parameters and bytes of one part: a layer, the embedding, the head, a tower ...
 
-    ``active`` are the parameters a token reads; ``quantized_bytes`` and ``plain_bytes`` add up to what is loaded,
-    ``whole_bytes`` is the share of it that each tensor-parallel rank holds in full; ``active_quantized_bytes`` and
-    ``active_plain_bytes`` are what a token reads. ``stored_bytes`` is the size in the file.
+    ``active`` are the parameters a token reads; ``quantized_bytes`` and ``plain_bytes`` add up to what is
+    loaded, ``whole_bytes`` is the share of it that each tensor-parallel rank holds in full;
+    ``active_quantized_bytes`` and ``active_plain_bytes`` are what a token reads. ``stored_bytes`` is the
+    size in the file.
     """
 
     parameters: int = 0
@@ -60,11 +61,11 @@ class Part:
 class Weights:
     """What a checkpoint holds, part by part, worked out from its config.
 
-    ``layers`` has one part a decoder layer. ``first`` (embedding tables read by row, projections before the layers)
-    lies on the first pipeline stage, ``last`` (the final norm) on the last, ``both`` on every stage. A tied head is
-    not counted again. ``vision`` are towers and projectors, ``mtp`` the multi-token-prediction layers.
-    ``parameters`` and ``active_parameters`` are the text model without the latter two; the input embedding is not
-    active, the head is. ``findings`` say what could not be known.
+    ``layers`` has one part a decoder layer. ``first`` (embedding tables read by row, projections before the
+    layers) lies on the first pipeline stage, ``last`` (the final norm) on the last, ``both`` on every
+    stage. A tied head is not counted again. ``vision`` are towers and projectors, ``mtp`` the
+    multi-token-prediction layers. ``parameters`` and ``active_parameters`` are the text model without the
+    latter two; the input embedding is not active, the head is. ``findings`` say what could not be known.
     """
 
     layers: tuple[Part, ...]
@@ -93,7 +94,7 @@ class Weights:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters a token reads: without experts it is not routed to and tables read by row, with the head."""
+        """Parameters a token reads: only the experts it is routed to, no tables read by row, the head."""
         return sum(part.active for part in (*self.layers, self.first, self.last, self.both, self.head))
 
     @property
@@ -129,12 +130,15 @@ def split_layers(
     (vLLM 0.33, distributed/utils.py, get_pp_indices). ``partition`` is VLLM_PP_LAYER_PARTITION.
     """
     if stages < 1 or stages > layers:
-        raise InputError("pipeline_parallel_size", f"expected 1 to {layers} stages for {layers} layers, got {stages}")
+        raise InputError(
+            "pipeline_parallel_size", f"expected 1 to {layers} stages for {layers} layers, got {stages}"
+        )
     if partition is not None:
         sizes = list(partition)
         if len(sizes) != stages or sum(sizes) != layers or min(sizes) < 1:
             raise InputError(
-                "pipeline_partition", f"expected {stages} positive numbers that add up to {layers}, got {sizes}"
+                "pipeline_partition",
+                f"expected {stages} positive numbers that add up to {layers}, got {sizes}",
             )
     else:
         base, left = divmod(layers, stages)
@@ -244,11 +248,17 @@ def _mtp(checkpoint: Checkpoint, missing: list[str]) -> Part:
     if own:
         dimensions = dimensions.with_numbers({}, own)
     mlp = recipe["mlp"] if checkpoint.sparsity == "moe" or recipe["mlp"] != "sparse" else "dense"
-    rows, lacking = tensors([*_references(checkpoint, recipe["mixer"], mlp), *recipe.get("extra", ())], dimensions, True)
-    once, unused = tensors(recipe.get("once", ()), dimensions, True)
+    rows, lacking = tensors(
+        [*_references(checkpoint, recipe["mixer"], mlp), *recipe.get("extra", ())], dimensions, True
+    )
+    once, _lacking = tensors(recipe.get("once", ()), dimensions, True)
     missing += lacking
     general = checkpoint.quantization.general_rules
-    rules = (*_own_rules(checkpoint), *checkpoint.quantization.single_rules.get(checkpoint.layers, ()), *general)
+    rules = (
+        *_own_rules(checkpoint),
+        *checkpoint.quantization.single_rules.get(checkpoint.layers, ()),
+        *general,
+    )
     left_alone = any(rule.name.startswith("mtp") for rule in general)
     layer = _part(rows, checkpoint, rules, checkpoint.layers, quantizable=not left_alone)
     return _part(once, checkpoint, (), None, quantizable=False) + layer.times(count)
@@ -334,9 +344,13 @@ def _missing(checkpoint: Checkpoint, names: Sequence[str]) -> tuple[Finding, ...
 # Where a tensor lies, by its name. A layer's number counts only outside towers.
 _LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _TOWER_NAME = re.compile(r"vision|visual|audio|tower|\bvit\b|speech|projector|aligner|siglip")
-_EMBEDDING_NAME = re.compile(r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|embeddings?|tok_embeddings)\.weight$")
+_EMBEDDING_NAME = re.compile(
+    r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|embeddings?|tok_embeddings)\.weight$"
+)
 _HEAD_NAME = re.compile(r"(?:^|\.)(?:lm_head|output_layer|output|embed_out)\.")
-_LAST_NAME = re.compile(r"(?:^|\.)(?:norm|norm_f|ln_f|final_layernorm|final_layer_norm|embedding_norm|hc_head)\b")
+_LAST_NAME = re.compile(
+    r"(?:^|\.)(?:norm|norm_f|ln_f|final_layernorm|final_layer_norm|embedding_norm|hc_head)\b"
+)
 
 
 @dataclass(frozen=True)
@@ -355,7 +369,9 @@ def _of_tensors(checkpoint: Checkpoint) -> Located:
     """Where the bytes of the named tensors lie; multi-token-prediction layers are left out."""
     layers = [0.0] * checkpoint.layers
     embedding = head = first = last = 0.0
-    shrink = checkpoint.dtype_bytes / checkpoint.stored_bytes if checkpoint.quantization.method == "none" else 1.0
+    shrink = (
+        checkpoint.dtype_bytes / checkpoint.stored_bytes if checkpoint.quantization.method == "none" else 1.0
+    )
     for name, size in checkpoint.tensors.items():
         found = _LAYER_NAME.search(name)
         before = name[: found.start()] if found else name
@@ -378,15 +394,20 @@ def _of_tensors(checkpoint: Checkpoint) -> Located:
     if checkpoint.tied_embeddings:
         head = 0.0
     return Located(
-        tuple(size * shrink for size in layers), embedding * shrink, head * shrink, first * shrink, last * shrink, 0.0
+        tuple(size * shrink for size in layers),
+        embedding * shrink,
+        head * shrink,
+        first * shrink,
+        last * shrink,
+        0.0,
     )
 
 
 def file_ratio(checkpoint: Checkpoint) -> tuple[float, float]:
     """Size of the files over what the config lets expect, and how far the best explanation is from it.
 
-    Files may lack the multi-token-prediction layers or the towers, or hold a tied head twice; the closest of these
-    counts. 1 and 0 where ``weight_bytes`` is not known.
+    Files may lack the multi-token-prediction layers or the towers, or hold a tied head twice; the closest
+    of these counts. 1 and 0 where ``weight_bytes`` is not known.
     """
     given = checkpoint.weight_bytes
     weights = weigh(checkpoint)
@@ -394,7 +415,12 @@ def file_ratio(checkpoint: Checkpoint) -> tuple[float, float]:
         return 1.0, 0.0
     text, mtp, vision = weights.text.stored_bytes, weights.mtp.stored_bytes, weights.vision.stored_bytes
     twice = weights.embedding.stored_bytes if weights.tied else 0.0
-    expected = {text + more + tower + again for more in (mtp, 0.0) for tower in (vision, 0.0) for again in (0.0, twice)}
+    expected = {
+        text + more + tower + again
+        for more in (mtp, 0.0)
+        for tower in (vision, 0.0)
+        for again in (0.0, twice)
+    }
     likely = {text + mtp + vision, text + vision}
     # What is usual explains a size as long as it does so within 2 %.
     near = [size for size in likely if abs(given / size - 1) < 0.02]
@@ -422,11 +448,11 @@ def stage_weights(
 ) -> tuple[int, ...]:
     """Bytes of weights in memory on each node, stage by stage (``pipeline * tensor`` entries).
 
-    The embedding lies on the first stage, the norm and the head on the last; a tied head is the embedding once more
-    on the last stage (vLLM 0.33, models/llama.py). Towers lie on the first. Multi-token-prediction layers are not
-    loaded without speculative decoding and not counted. Tensor parallel splits all but norms, routers, towers and
-    the down projections of latent attention. Exact where ``tensors`` are given; else the config's sizes, scaled to
-    ``weight_bytes`` when that is known.
+    The embedding lies on the first stage, the norm and the head on the last; a tied head is the embedding
+    once more on the last stage (vLLM 0.33, models/llama.py). Towers lie on the first.
+    Multi-token-prediction layers are not loaded without speculative decoding and not counted. Tensor
+    parallel splits all but norms, routers, towers and the down projections of latent attention. Exact where
+    ``tensors`` are given; else the config's sizes, scaled to ``weight_bytes`` when that is known.
     """
     if tensor < 1:
         raise InputError("tensor_parallel_size", f"expected a whole number above 0, got {tensor}")
@@ -479,9 +505,10 @@ def weight_findings(checkpoint: Checkpoint) -> tuple[Finding, ...]:
             Finding(
                 "warning",
                 "weights-disagree",
-                f"The files hold {checkpoint.weight_bytes / 2**30:.1f} GiB, the config lets expect {expected / 2**30:.1f} GiB.",
-                "A repo may hold its weights twice (original/, metal/, *.bin beside *.safetensors), or the files are "
-                "not those of this config. Memory is planned with the files' size.",
+                f"The files hold {checkpoint.weight_bytes / 2**30:.1f} GiB, "
+                f"the config lets expect {expected / 2**30:.1f} GiB.",
+                "A repo may hold its weights twice (original/, metal/, *.bin beside *.safetensors), "
+                "or the files are not those of this config. Memory is planned with the files' size.",
                 "Count only the safetensors of the index (model.weight_bytes), or check config.json.",
                 "model.weight_bytes",
             )
@@ -490,19 +517,22 @@ def weight_findings(checkpoint: Checkpoint) -> tuple[Finding, ...]:
 
 
 def _bounds(checkpoint: Checkpoint) -> Finding:
-    """Between which sizes an unknown architecture lies: with two matrices a feed-forward block, or with three."""
+    """Where the size of an unknown architecture lies: two matrices a feed-forward block, or three."""
     most = weigh(checkpoint).parameters
     gates = 0
     for index, kind in enumerate(checkpoint.kinds):
         if kind.mlp != "none":
-            rows, _missing_here = tensors(checkpoint.row["mlps"].get(kind.mlp, ()), checkpoint.dimensions(index), True)
+            rows, _missing_here = tensors(
+                checkpoint.row["mlps"].get(kind.mlp, ()), checkpoint.dimensions(index), True
+            )
             gates += sum(tensor.elements for tensor in rows if tensor.name.endswith("gate_proj"))
     return Finding(
         "warning",
         "parameters-estimated",
-        f"Between {(most - gates) / 1e9:.2f} and {most * 1.05 / 1e9:.2f} billion parameters; {most / 1e9:.2f} are planned with.",
-        "The architecture is unknown: its feed-forward blocks have two or three matrices, and it may have parts that "
-        "its config does not name.",
+        f"Between {(most - gates) / 1e9:.2f} and {most * 1.05 / 1e9:.2f} billion parameters; "
+        f"{most / 1e9:.2f} are planned with.",
+        "The architecture is unknown: its feed-forward blocks have two or three matrices, "
+        "and it may have parts that its config does not name.",
         "Give model.weight_bytes (the sum of the safetensors): then memory follows the files.",
         "config.json",
     )

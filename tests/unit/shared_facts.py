@@ -55,7 +55,10 @@ def model_input(name: str) -> dict[str, Any]:
         "config": json.loads((folder / "config.json").read_text(encoding="utf-8")),
         "files": sorted(path.name for path in folder.iterdir() if path.name != "SOURCE"),
     }
-    for key, file in (("quant_config", "hf_quant_config.json"), ("tokenizer_config", "tokenizer_config.json")):
+    for key, file in (
+        ("quant_config", "hf_quant_config.json"),
+        ("tokenizer_config", "tokenizer_config.json"),
+    ):
         if (folder / file).exists():
             model[key] = json.loads((folder / file).read_text(encoding="utf-8"))
     if (folder / "chat_template.jinja").exists():
