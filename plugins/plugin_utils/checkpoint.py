@@ -165,15 +165,15 @@ def _flattened(text: Mapping[str, Any]) -> dict[str, Any]:
     if "kda_heads" not in flat and "linear_num_heads" in flat:
         flat["kda_heads"], flat["kda_head_dim"] = flat["linear_num_heads"], flat.get("linear_head_dim")
         flat["kda_kernel"] = flat.get("linear_conv_kernel_dim")
-    for key, value in text.items():  # Ernie writes one number for text and one for vision
-        if (
-            isinstance(value, list)
-            and len(value) == 2
-            and key.startswith("moe_")
-            and all(isinstance(part, int) for part in value)
-        ):
+    for key in _TEXT_AND_VISION:
+        value = text.get(key)
+        if isinstance(value, list) and len(value) == 2:
             flat[key] = value[0]
     return flat
+
+
+# Ernie's vision models write one number for text tokens and one for image tokens.
+_TEXT_AND_VISION = ("moe_num_experts", "moe_intermediate_size", "moe_layer_start_index", "moe_layer_end_index")
 
 
 def _adjusted_width(text: Mapping[str, Any]) -> int | None:
@@ -271,6 +271,11 @@ def _dtype_of(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
             if isinstance(value, str) and value:
                 return value.removeprefix("torch.")
     return "bfloat16"
+
+
+def _has_towers(config: Mapping[str, Any]) -> bool:
+    places = (config, *(config[key] for key in _TEXT_KEYS if isinstance(config.get(key), Mapping)))
+    return any(isinstance(place.get(key), Mapping | str) for place in places for key in _TOWER_KEYS)
 
 
 def _flag(name: str, *sources: Mapping[str, Any]) -> bool | None:
@@ -455,8 +460,7 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
         rope_scaling=_rope(raw),
         tied_embeddings=bool(tied),
         mtp_layers=max(int(dimensions.get("num_nextn_predict_layers") or 0), 0),
-        multimodal=any(isinstance(config.get(key), Mapping | str) for key in _TOWER_KEYS)
-        or (nested and any(key in inner for key in _TOWER_KEYS)),
+        multimodal=_has_towers(config),
         remote_code=bool(config.get("auto_map")),
         sparsity="moe" if experts > 1 and any(kind.mlp == "sparse" for kind in kinds) else "dense",
         files=tuple(str(file) for file in model.get("files") or ()),
