@@ -141,7 +141,7 @@ def _weigh_logs(streams: list[logs.Stream]) -> _Logs:
                 continue
             seen = Seen(hit.rule, hit.node, tuple(hit.evidence), hit.values, hit.stamp, hit.order)
             survived = ready is not None and hit.last_order < ready and hit.rule.kind == "fault"
-            passing = served > hit.last_order and not wrapped
+            passing = served > hit.last_order and not wrapped and not hit.rule.recurs
             unheard = hit.level in ("warning", "info") and not (hit.rule.loud or broken)
             if survived or (unheard and hit.rule.kind == "fault"):
                 continue

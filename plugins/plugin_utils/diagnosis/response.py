@@ -228,6 +228,8 @@ def response_facts(response: Any, config: Mapping[str, Any]) -> dict[str, Any]:
         }
     choices = response.get("choices")
     facts["model_answered"] = response.get("model", "")
+    if choices == [] and response.get("usage") and str(response.get("object", "")).endswith(".chunk"):
+        return {**facts, "kind": "usage"}  # the last piece of a stream carries no choice
     if not isinstance(choices, Sequence) or isinstance(choices, str) or not choices:
         return {
             **facts,

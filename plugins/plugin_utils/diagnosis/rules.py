@@ -54,13 +54,15 @@ class LogRule(Rule):
 
     ``words`` are triggers of which a line must have one before the pattern is tried: a whole word in lower
     case and without digits, or several joined by ``+``;
-    ``loud`` rules count at warning level also when nothing else went wrong; ``quiet`` ones match INFO lines.
+    ``loud`` rules count at warning level also when nothing else went wrong; ``quiet`` ones match INFO lines; those that
+    ``recur`` spoil requests although the server goes on.
     """
 
     words: tuple[str, ...]
     pattern: re.Pattern[str]
     loud: bool
     quiet: bool
+    recurs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ def log_rules() -> tuple[LogRule, ...]:
             pattern=compiled(row["pattern"]),
             loud=row.get("loud", False),
             quiet=row.get("quiet", False),
+            recurs=row.get("recurs", False),
         )
         for row in knowledge("log_rules")["rules"]
     )
