@@ -247,6 +247,7 @@ def _rule(name: str, architecture: str, template: str | None) -> Mapping[str, An
     return next((rule.row for rule in _rules("rules") if rule.matches(name, architecture, template)), None)
 
 
+@lru_cache(maxsize=512)
 def _by_evidence(
     group: str, name: str, template: str | None, tokens: frozenset[str] | None
 ) -> Mapping[str, Any] | None:
@@ -309,6 +310,15 @@ def choose_parsers(
     if rule is not None and _lost_its_switch(rule, template):
         findings.append(_template_without_thinking(rule))
         rule = {**rule, "thinking": "none", "reasoning": []}
+    elif rule is not None and "switch" in rule:
+        shown = _by_evidence("reasoning", name, template, None)
+        if shown is not None and shown["id"] == "closed-by-switch":
+            rule = {
+                **rule,
+                "thinking": shown["thinking"],
+                "toggle": shown["toggle"],
+                "args": [*rule.get("args", ()), *shown["args"]],
+            }
     by_template: dict[Kind, Mapping[str, Any]] = {}
     if rule is None:
         for kind in KINDS:
@@ -331,7 +341,7 @@ def choose_parsers(
                 findings.append(_parser_without_thinking(wish, rule))
     for pick in picks.values():
         findings.extend(pick.findings)
-    family = rule or {}
+    family = rule if rule is not None else by_template.get("reasoning", {})
     if "notice" in family:
         findings.append(Finding(**family["notice"]))
     arguments = tuple(
@@ -340,7 +350,7 @@ def choose_parsers(
         if holds(item, at)
     )
     return Parsers(
-        rule=family.get("id"),
+        rule=rule["id"] if rule is not None else None,
         thinking=thinking,
         toggle=speaking.get("toggle") if speaking is not None else None,
         reasoning=picks["reasoning"].name,

@@ -24,7 +24,13 @@ from .knowledge import knowledge
 from .parsers import Parsers, choose_parsers
 from .placement import Node, Placement
 from .remote_code import remote_code
-from .serving_advice import layer_advice, speculative_advice, template_advice, thinking_advice
+from .serving_advice import (
+    layer_advice,
+    speculative_advice,
+    template_advice,
+    thinking_advice,
+    tokenizer_advice,
+)
 from .versions import holds
 from .wishes import Wishes
 
@@ -126,6 +132,7 @@ def serve_spec(
         *([Finding(**backend["finding"])] if backend and "finding" in backend else ()),
         *thinking_advice(parsers, engine, len(nodes)),
         *template_advice(checkpoint, parsers, users),
+        *tokenizer_advice(checkpoint, at, users),
         *speculative_advice(wishes),
         *layer_advice(image, placement, len(nodes)),
     )

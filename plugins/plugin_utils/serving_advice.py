@@ -14,6 +14,7 @@ from .images import Image, layer
 from .knowledge import knowledge
 from .parsers import Parsers, template_text
 from .placement import Placement
+from .versions import holds
 from .wishes import Wishes
 
 
@@ -51,13 +52,36 @@ def thinking_advice(parsers: Parsers, engine: Engine, nodes: int) -> Iterator[Fi
         )
 
 
+def _listing(checkpoint: Checkpoint) -> frozenset[str]:
+    """The names of the repository's files; empty unless the listing is whole, weights included."""
+    names = frozenset(file.rsplit("/", 1)[-1] for file in checkpoint.files)
+    return names if any(name.endswith(".safetensors") for name in names) else frozenset()
+
+
+def tokenizer_advice(checkpoint: Checkpoint, at: str, users: set[str]) -> Iterator[Finding]:
+    """Tokenizers whose blanks and line ends get lost with transformers 5."""
+    row, names = knowledge("serving")["byte_level_tokenizers"], _listing(checkpoint)
+    named = checkpoint.tokenizer_config.get("tokenizer_class")
+    if named not in row["classes"] or not holds(row, at) or "--tokenizer" in users:
+        return
+    if "tokenizer.json" in names and "tokenizer.model" not in names:
+        yield Finding(
+            level="warning",
+            id="byte-level-tokenizer-class",
+            what=f"tokenizer_config.json says {named}, but the tokenizer is a byte-level one.",
+            why="transformers 5 takes the wrong decoder then: prompts lose blanks, answers show Ġ and Ċ.",
+            fix="Look at one answer; if it shows them, give --tokenizer a copy of the tokenizer files whose "
+            "tokenizer_class is PreTrainedTokenizerFast, through vllm_extra_args.",
+            source=row["source"],
+        )
+
+
 def template_advice(checkpoint: Checkpoint, parsers: Parsers, users: set[str]) -> Iterator[Finding]:
     own_format = {argument.flag for argument in parsers.arguments} | users
-    # Only a whole listing, weights included, can show that a file is not there.
-    looked = bool(checkpoint.tokenizer_config) and any(
-        file.endswith(".safetensors") for file in checkpoint.files
-    )
-    shipped = any(file.rsplit("/", 1)[-1].startswith("chat_template") for file in checkpoint.files)
+    # Only a whole listing can show that a file is not there.
+    names = _listing(checkpoint)
+    looked = bool(checkpoint.tokenizer_config) and bool(names)
+    shipped = any(name.startswith("chat_template") for name in names)
     if (
         looked
         and not shipped

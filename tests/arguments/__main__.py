@@ -90,7 +90,7 @@ def models() -> Iterator[Checkpoint]:
         "vocab_size": 32000,
         "max_position_embeddings": 131072,
     }
-    for name, architecture, model_type, *_ in table:
+    for name, architecture, model_type in (row[:3] for row in table):
         config = {"architectures": [architecture], "model_type": model_type, **sizes}
         yield read_checkpoint({"id": name, "config": config})
     for name in shared_facts.model_names():

@@ -28,6 +28,7 @@ SIZES = {
 }
 SWITCH = "{%- if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{%- endif %}"
 OPENED = "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"
+OTHER_TOKENS = {"added_tokens_decoder": {"1": {"content": "<s>"}}}
 TOKENS = {"added_tokens_decoder": {"1": {"content": "<think>"}, "2": {"content": "</think>"}}}
 
 
@@ -58,8 +59,10 @@ def test_a_version_gets_only_names_it_registers(at):
         (SWITCH, {}, "on", "qwen3", None),
         (SWITCH + "<tool_call>", TOKENS, "on", "qwen3", "hermes"),
         (OPENED + "<function=", {}, "always", "deepseek_r1", "qwen3_coder"),
-        (OPENED, {"added_tokens_decoder": {"1": {"content": "<s>"}}}, "none", None, None),
-        ("{% if enable_thinking %}<think>{% endif %}", {}, "off", None, None),
+        (OPENED, OTHER_TOKENS, "none", None, None),
+        ("{% if enable_thinking %}<think>{% endif %}", {}, "off", "qwen3", None),
+        ("{% if enable_thinking %}<think>{% endif %}", OTHER_TOKENS, "off", None, None),
+        ("{% if other(enable_thinking) %}<think>{% endif %}", {}, "off", None, None),
         ("{% if enable_thinking is not defined %}{% set enable_thinking = true %}", {}, "on", "qwen3", None),
         ("plain [TOOL_CALLS]", {}, "none", None, "mistral"),
         (None, {}, "none", None, None),
@@ -87,6 +90,15 @@ def test_a_template_without_switch_takes_the_parser_away():
     found = choose_parsers(model(*qwen, chat_template="<|im_start|>{{ message }}"), "0.33.0")
     assert (found.thinking, found.reasoning) == ("none", None)
     assert "template-without-thinking" in {finding.id for finding in found.findings}
+
+
+def test_a_template_that_defaults_to_off_is_told_to_the_parser():
+    small = ("Qwen/Qwen3.5-0.8B", "Qwen3_5ForConditionalGeneration", "qwen3_5")
+    closed = "{% if enable_thinking is defined and enable_thinking is true %}<think>{% else %}<think></think>"
+    found = choose_parsers(model(*small, chat_template=closed), "0.33.0")
+    assert (found.thinking, found.reasoning, found.toggle) == ("off", "qwen3", "enable_thinking: true")
+    assert [argument.value for argument in found.arguments] == ['{"enable_thinking": false}']
+    assert choose_parsers(model(*small, chat_template=SWITCH), "0.33.0").arguments == ()
 
 
 def test_a_tokenizer_without_the_tokens_takes_the_parser_away():

@@ -381,6 +381,27 @@ def test_plugins_are_loaded_from_where_they_are_mounted():
     assert found.plugin_files == {path: "parsers/own_parser.py"}
 
 
+@pytest.mark.parametrize(
+    ("named", "more", "at", "said"),
+    [
+        ("LlamaTokenizerFast", [], "0.33.0", True),
+        ("LlamaTokenizerFast", [], "0.19.0", False),
+        ("LlamaTokenizerFast", ["tokenizer.model"], "0.33.0", False),
+        ("PreTrainedTokenizerFast", [], "0.33.0", False),
+    ],
+)
+def test_a_byte_level_tokenizer_under_the_wrong_class_is_said(named, more, at, said):
+    checkpoint = read_checkpoint(
+        {
+            "id": "a/b",
+            "files": ["model.safetensors", "tokenizer.json", *more],
+            "tokenizer_config": {"tokenizer_class": named, "chat_template": "x"},
+            "config": {"architectures": ["Qwen2ForCausalLM"], **SIZES},
+        }
+    )
+    assert ("byte-level-tokenizer-class" in ids(spec(checkpoint, vllm_version=at))) is said
+
+
 def test_a_repository_without_a_chat_template_is_said():
     files = ["model.safetensors", "tokenizer.json"]
     base = read_checkpoint(

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.checkpoint import InputError
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.wishes import Speculative, Wishes, read_wishes
@@ -88,6 +90,13 @@ def test_a_wish_that_makes_no_sense_is_refused_by_name(wishes, field, hint):
         read_wishes(**wishes)
     assert caught.value.field == field
     assert hint in caught.value.message
+
+
+def test_every_wish_can_be_asked():
+    for field in fields(Wishes):
+        with pytest.raises(InputError) as caught:
+            read_wishes(**{field.name: object()})
+        assert "no such wish" not in caught.value.message
 
 
 def test_nothing_asked_is_nothing_decided():
