@@ -2,8 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Writes docs/decisions.md and docs/diagnosis.md from the rules.
 
-``python docs/make_diagnosis_pages.py`` writes the pages. With ``--measure NAME=FILE ...`` the cases in those files are
-diagnosed first and the figures kept in docs/diagnosis_figures.yml; a test checks that the pages are current.
+``python docs/make_diagnosis_pages.py`` writes the pages. With ``--measure NAME=FILE ...`` the cases in those
+files are diagnosed first and the figures kept in docs/diagnosis_figures.yml; a test checks that the pages are
+current.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(_DOCS.parent / ".collections"))
 
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.diagnosis import diagnose, document  # noqa: E402
+from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.diagnosis.rules import progress_rules  # noqa: E402
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_KINDS = ("fault", "degraded", "wrapper", "signal", "noise")
 _QUIET = {"healthy": "healthy", "still-loading": "loading"}
 
 
@@ -43,9 +47,20 @@ def judged(case: dict[str, Any]) -> str:
     return "right" if result["verdict"] == "fault" and first == expected else "wrong"
 
 
+def overview(figures: dict[str, Any]) -> str:
+    """The page ``docs/diagnosis.md``: how the diagnosis works and how often it was right."""
+    rules = [rule for _where, rule in document.all_rules()]
+    kinds = {kind: sum(rule.kind == kind for rule in rules) for kind in _KINDS}
+    columns = ("set", "cases", "right", "wrong", "undecided")
+    rows = [columns, ["---"] * len(columns), *([row[name] for name in columns] for row in figures["sets"])]
+    table = "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
+    text = (_DOCS / "diagnosis.md.in").read_text(encoding="utf-8")
+    return text.format(**kinds, progress=len(progress_rules()), table=table, date=figures["date"])
+
+
 def measure(name: str, file: Path) -> dict[str, Any]:
     """The figures of one file of cases."""
-    cases = yaml.safe_load(file.read_text(encoding="utf-8"))
+    cases = yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)
     told = [judged(case) for case in cases]
     return {
         "set": name,
@@ -68,7 +83,7 @@ def main() -> None:
             head + yaml.safe_dump(figures, sort_keys=False), encoding="utf-8"
         )
     (_DOCS / "decisions.md").write_text(document.decisions(), encoding="utf-8")
-    (_DOCS / "diagnosis.md").write_text(document.overview(figures), encoding="utf-8")
+    (_DOCS / "diagnosis.md").write_text(overview(figures), encoding="utf-8")
 
 
 if __name__ == "__main__":

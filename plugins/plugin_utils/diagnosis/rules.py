@@ -54,8 +54,8 @@ class LogRule(Rule):
 
     ``words`` are triggers of which a line must have one before the pattern is tried: a whole word in lower
     case and without digits, or several joined by ``+``;
-    ``loud`` rules count at warning level also when nothing else went wrong; ``quiet`` ones match INFO lines; those that
-    ``recur`` spoil requests although the server goes on.
+    ``loud`` rules count at warning level also when nothing else went wrong; ``quiet`` ones match INFO lines;
+    those that ``recur`` spoil requests although the server goes on.
     """
 
     words: tuple[str, ...]
