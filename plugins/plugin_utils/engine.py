@@ -92,14 +92,15 @@ def choose_context(checkpoint: Checkpoint, wishes: Wishes, at: str) -> tuple[int
 def _kv_cache_dtype(
     checkpoint: Checkpoint, wishes: Wishes, image: Image
 ) -> tuple[str, str, tuple[Finding, ...]]:
-    if wishes.kv_cache_dtype is not None:
-        value = wishes.kv_cache_dtype
-        findings = check_value("kv_cache_dtype", "--kv-cache-dtype", value, image.version, image.exact)
-        return value, "asked for with kv_cache_dtype", findings
-    for argument in choose_parsers(checkpoint, image.version).arguments:
-        if argument.flag == "--kv-cache-dtype":
-            return argument.value, argument.why, ()
-    return "auto", "", ()
+    arguments = choose_parsers(checkpoint, image.version).arguments
+    family = next((item for item in arguments if item.flag == "--kv-cache-dtype"), None)
+    wished = wishes.kv_cache_dtype
+    if wished is None:
+        return (family.value, family.why, ()) if family else ("auto", "", ())
+    findings = check_value("kv_cache_dtype", "--kv-cache-dtype", wished, image.version, image.exact)
+    if family and not wished.startswith(family.value):
+        findings = (*findings, _against_the_family(wished, family.value, family.why))
+    return wished, "asked for with kv_cache_dtype", findings
 
 
 def default_launcher(at: str) -> tuple[str, str]:
@@ -141,4 +142,15 @@ def _stretched(context: int, native: int) -> Finding:
         why="Rope scaling costs quality, for short prompts too.",
         fix=f"Set vllm_context to {native} or less unless you need more.",
         source="vLLM 0.33.0 config/model.py _get_and_verify_max_len",
+    )
+
+
+def _against_the_family(wished: str, needed: str, why: str) -> Finding:
+    return Finding(
+        level="warning",
+        id="kv-cache-dtype-against-the-family",
+        what=f"kv_cache_dtype {wished} was asked for; the family runs with {needed}.",
+        why=f"The recipe sets {needed}: {why}.",
+        fix=f"Leave vllm_kv_cache_dtype out, or set it to {needed}.",
+        source="vllm-project/recipes 8959cf64",
     )

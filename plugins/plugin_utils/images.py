@@ -191,7 +191,11 @@ def _missing(checkpoint: Checkpoint, image: Image) -> Iterator[Finding]:
     elif version(image.version) < version(known.since):
         # Between two releases looked at nobody knows; up to the older of them the class is missing for sure.
         before = [at for at in knowledge("images")["releases"] if version(at) < version(known.since)]
-        missing = bool(before) and version(image.version) <= version(before[-1])
+        other = any(
+            re.search(row["architecture"], checkpoint.architecture)
+            for row in knowledge("images")["second_formats"]
+        )
+        missing = bool(before) and version(image.version) <= version(before[-1]) and not other
         yield _too_old(
             "architecture-too-new",
             "error" if missing else "warning",

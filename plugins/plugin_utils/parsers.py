@@ -300,10 +300,12 @@ def choose_parsers(
     """
     name, template = repository_name(checkpoint.id), template_text(checkpoint)
     tokens = _added_tokens(checkpoint)
+    if parser_files is not None and not isinstance(parser_files, Mapping):
+        raise InputError("model.parser_files", "expected a mapping of file names to their text")
     shipped = tuple(
         Plugin(item.kind, item.name, file)
         for file, text in (parser_files or {}).items()
-        for item in registered_parsers(text)
+        for item in registered_parsers(str(text))
     )
     rule = _rule(name, checkpoint.architecture, template)
     findings: list[Finding] = []

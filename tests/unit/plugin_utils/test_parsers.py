@@ -221,6 +221,12 @@ def test_an_unknown_model_takes_what_its_repository_ships():
     assert (found.reasoning, found.plugins[0].file) == ("nano_v3", "p.py")
 
 
+def test_parser_files_are_a_mapping():
+    with pytest.raises(InputError) as caught:
+        choose_parsers(model("a/b"), "0.33.0", parser_files=["p.py"])
+    assert caught.value.field == "model.parser_files"
+
+
 def test_a_wished_parser_must_exist():
     qwen = model("Qwen/Qwen3-8B", "Qwen3ForCausalLM")
     assert choose_parsers(qwen, "0.33.0", "deepseek_r1", "none").reasoning == "deepseek_r1"

@@ -298,7 +298,10 @@ def test_a_family_brings_its_flags():
     assert value(found, "--tokenizer-mode") == "deepseek_v4"
     assert found.args.count("--kv-cache-dtype") == 1
     assert value(found, "--kv-cache-dtype") == "fp8"
-    assert value(spec(deepseek, kv_cache_dtype="auto"), "--kv-cache-dtype") is None
+    other = spec(deepseek, kv_cache_dtype="auto")
+    assert value(other, "--kv-cache-dtype") is None
+    assert "kv-cache-dtype-against-the-family" in ids(other)
+    assert "kv-cache-dtype-against-the-family" not in ids(spec(deepseek, kv_cache_dtype="fp8_ds_mla"))
 
 
 MAPPED = {"AutoConfig": "configuration_x.X"}

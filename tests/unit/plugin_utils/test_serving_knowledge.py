@@ -29,7 +29,7 @@ FILES = (
 RELEASES = knowledge("images")["releases"]
 PATTERNS = ("architecture", "alias", "template", "match", "model_type", "method", "algo", "pattern")
 ROWS = {
-    "images": ("tags", "references", "notices", "needs", "layers"),
+    "images": ("tags", "references", "notices", "needs", "second_formats", "layers"),
     "flags": ("values", "refused_on_sm121"),
     "environment": ("rows",),
     "moe_backends": ("rows", "layers"),
