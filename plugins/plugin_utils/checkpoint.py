@@ -173,7 +173,12 @@ def _flattened(text: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Ernie's vision models write one number for text tokens and one for image tokens.
-_TEXT_AND_VISION = ("moe_num_experts", "moe_intermediate_size", "moe_layer_start_index", "moe_layer_end_index")
+_TEXT_AND_VISION = (
+    "moe_num_experts",
+    "moe_intermediate_size",
+    "moe_layer_start_index",
+    "moe_layer_end_index",
+)
 
 
 def _adjusted_width(text: Mapping[str, Any]) -> int | None:

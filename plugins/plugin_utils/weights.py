@@ -259,7 +259,9 @@ def _mtp(checkpoint: Checkpoint, missing: list[str]) -> Part:
         *checkpoint.quantization.single_rules.get(checkpoint.layers, ()),
         *general,
     )
-    left_alone = any(rule.name.startswith("mtp") for rule in general)
+    left_alone = any(
+        rule.scheme is UNQUANTIZED and rule.matches("mtp.layers.0.any", None) for rule in general
+    )
     layer = _part(rows, checkpoint, rules, checkpoint.layers, quantizable=not left_alone)
     return _part(once, checkpoint, (), None, quantizable=False) + layer.times(count)
 
