@@ -697,11 +697,11 @@ def truth() -> dict[str, Any]:
 
 
 TRUTH = truth()
-NO_FACTS = [pytest.param("", marks=pytest.mark.skip("no facts"))]
+NO_FACTS = [""]  # the reading of facts then skips, or fails under CI
 # The repo holds its weights more than once (original/, metal/), as the facts say themselves.
 TWICE = {"openai__gpt-oss-120b"}
-# Where the facts' own arithmetic differs without a mark: experts of Kimi-K3 work on a narrower vector (vLLM 0.33,
-# models/kimi_k3; the files' total agrees with ours), and most layers of GLM-5.2 have no indexer of their own.
+# Where the facts' own arithmetic differs without a mark: experts of Kimi-K3 work on a narrower vector (vLLM
+# 0.33, models/kimi_k3; the files' total agrees), and most layers of GLM-5.2 have no indexer of their own.
 MISCOUNTED = {"moonshotai__Kimi-K3"}
 SHARED_INDEXERS = {"nvidia__GLM-5.2-NVFP4", "zai-org__GLM-5.2", "zai-org__GLM-5.2-FP8"}
 
