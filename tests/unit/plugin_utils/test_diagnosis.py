@@ -181,8 +181,8 @@ def test_a_message_broken_over_two_lines_is_read():
 def test_values_of_the_log_are_in_the_fix():
     text = (
         "ValueError: To serve at least one request with the model's max seq len (131072), (24.00 GiB KV "
-        "cache is needed, which is larger than the available KV cache memory (10.00 GiB). Based on the available "
-        "memory, the estimated maximum model length is 54608."
+        "cache is needed, which is larger than the available KV cache memory (10.00 GiB). Based on the "
+        "available memory, the estimated maximum model length is 54608."
     )
     assert "`vllm_context` to 54608" in diagnose({"logs": {"head": text}})["findings"][0]["fix"]
 
