@@ -25,6 +25,7 @@ from .parsers import Parsers, choose_parsers
 from .placement import Node, Placement
 from .remote_code import remote_code
 from .serving_advice import (
+    address_advice,
     layer_advice,
     speculative_advice,
     template_advice,
@@ -134,6 +135,7 @@ def serve_spec(
         *template_advice(checkpoint, parsers, users),
         *tokenizer_advice(checkpoint, at, users),
         *speculative_advice(wishes),
+        *address_advice(placement, nodes),
         *layer_advice(image, placement, len(nodes)),
     )
     return ServeSpec(

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .checkpoint import Checkpoint
 from .engine import Engine
@@ -13,7 +13,7 @@ from .flags import needs_draft_model
 from .images import Image, layer
 from .knowledge import knowledge
 from .parsers import Parsers, template_text
-from .placement import Placement
+from .placement import Node, Placement
 from .versions import holds
 from .wishes import Wishes
 
@@ -135,3 +135,19 @@ def layer_advice(image: Image, placement: Placement, nodes: int) -> Iterator[Fin
             fix="Check with `docker run --rm --entrypoint ray IMAGE --version`, or set vllm_launcher to mp.",
             source="vLLM 0.18.0 requirements",
         )
+
+
+def address_advice(placement: Placement, nodes: Sequence[Node]) -> Iterator[Finding]:
+    """What a plan for several nodes leaves out because nobody has looked at the fabric."""
+    unknown = [node.name for node in nodes if not (node.fabric_address and node.fabric_interface)]
+    if len(nodes) < 2 or not unknown:
+        return
+    head = "" if placement.launcher == "ray" else ", --master-addr"
+    yield Finding(
+        level="note",
+        id="fabric-addresses-unknown",
+        what=f"The fabric's address or interface is unknown for {', '.join(unknown)}.",
+        why=f"VLLM_HOST_IP and the interface variables{head} are left out; the nodes would meet on the LAN.",
+        fix="Plan with the nodes' facts, or give fabric_address and fabric_interface with each node.",
+        source="vLLM 0.33.0 utils/network_utils.py",
+    )

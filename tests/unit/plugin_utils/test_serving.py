@@ -231,6 +231,15 @@ def test_mp_tells_each_node_its_place():
     assert found.layers == ()
 
 
+def test_an_unknown_fabric_is_said():
+    plain = (Node("a", 1 << 37), Node("b", 1 << 37))
+    found = spec(kind="pipeline", nodes=plain)
+    assert found.node_args == {"a": ("--node-rank", "0"), "b": ("--node-rank", "1", "--headless")}
+    assert "fabric-addresses-unknown" in ids(found)
+    assert "fabric-addresses-unknown" not in ids(spec(kind="pipeline"))
+    assert "fabric-addresses-unknown" not in ids(spec(nodes=plain))
+
+
 def test_ray_is_added_to_the_image_since_018():
     found = spec(kind="pipeline", launcher="ray")
     assert value(found, "--distributed-executor-backend") == "ray"
