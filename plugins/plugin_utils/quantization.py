@@ -418,7 +418,8 @@ def _kv_cache(config: Mapping[str, Any]) -> str | None:
     if isinstance(named, Mapping):
         bits, kind = named.get("num_bits"), str(named.get("type", "float"))
         return ("nvfp4" if bits == 4 else "fp8") if kind == "float" else f"int{bits}"
-    return str(named).lower() if named else None
+    lowered = str(named or "").lower()
+    return next((dtype for dtype in ("nvfp4", "fp8", "int8", "int4") if lowered.startswith(dtype)), None)
 
 
 def read_quantization(

@@ -46,6 +46,24 @@ def _finding(what: str) -> Finding:
     )
 
 
+def _size(key: str, tower: Mapping[str, Any], outer: str, text_width: int) -> tuple[int, bool]:
+    """Parameters of one tower, and whether they are a guess."""
+    table = knowledge("towers")
+    inner = str(tower.get("model_type") or "")
+    sees = not key.startswith(("audio", "sound", "speech", "siglip"))
+    names = (outer if sees else "", inner, inner.removesuffix("_vision"))
+    name = next((name for name in names if name in table["rows"]), None)
+    row = _row(name) if name else table["generic"]
+    numbers = {**tower, "text_width": text_width}
+    numbers.update({f"{own}_count": len(value) for own, value in tower.items() if isinstance(value, list)})
+    dimensions = Dimensions(numbers, {**table["set"], **row.get("set", {})})
+    value = dimensions.value(expression(row["parameters"]))
+    exact = value is not None and name is not None
+    if value is None and name:
+        value = dimensions.value(expression(table["generic"]["parameters"]))
+    return max(int(value or 0), 0), not exact
+
+
 def tower_parameters(config: Mapping[str, Any], text_width: int) -> tuple[int, tuple[Finding, ...]]:
     """Parameters of all towers and projectors that config.json describes, and what had to be guessed."""
     total = 0
@@ -54,35 +72,20 @@ def tower_parameters(config: Mapping[str, Any], text_width: int) -> tuple[int, t
     outer = str(config.get("model_type") or "")
     thinker = config.get("thinker_config")
     places = [config, thinker] if isinstance(thinker, Mapping) else [config]
-    for place in places:
-        for key in _CONFIGS:
-            tower = place.get(key)
-            if not isinstance(tower, Mapping) or not tower:
-                continue
-            inner = str(tower.get("model_type") or "")
-            vision = not key.startswith(("audio", "sound", "speech", "siglip"))
-            name = next(
-                (
-                    name
-                    for name in (outer if vision else "", inner, inner.removesuffix("_vision"))
-                    if name in rows
-                ),
-                None,
-            )
-            row = _row(name) if name else knowledge("towers")["generic"]
-            numbers = {**tower, "text_width": text_width}
-            numbers.update(
-                {f"{own}_count": len(value) for own, value in tower.items() if isinstance(value, list)}
-            )
-            dimensions = Dimensions(numbers, {**knowledge("towers")["set"], **row.get("set", {})})
-            value = dimensions.value(expression(row["parameters"]))
-            if value is None and name:
-                value = dimensions.value(expression(knowledge("towers")["generic"]["parameters"]))
-            if value is None or not name:
-                findings.append(
-                    _finding(f"The size of the {key.removesuffix('_config')} tower is an estimate.")
-                )
-            total += int(value or 0)
+    towers = [
+        (key, place[key]) for place in places for key in _CONFIGS if isinstance(place.get(key), Mapping)
+    ]
+    absent = _row(outer).get("absent") if outer in rows else None
+    if absent and not towers:
+        towers = [("vision_config", absent)]
+        findings.append(_finding(f"config.json has no vision_config; the usual tower of {outer} is counted."))
+    for key, tower in towers:
+        if not tower:
+            continue
+        size, guessed = _size(key, tower, outer, text_width)
+        total += size
+        if guessed:
+            findings.append(_finding(f"The size of the {key.removesuffix('_config')} tower is an estimate."))
     if not total and outer in knowledge("towers")["fixed"]:
         total = knowledge("towers")["fixed"][outer] * 1_000_000
     for key in _NAMES:
