@@ -144,19 +144,19 @@ class _Reader:
         self.file = _text_in_file(checkpoint.config)
 
     def get(self, key: str | None, default: Any = None) -> Any:
+        """What the file says, else what was derived from it, else the family's default."""
         if key is None:
             return default
-        value = self.text.get(key)
-        if value is None:
-            value = self.defaults.get(key)
-        return default if value is None else value
+        for source in (self.file, self.text, self.defaults):
+            value = source.get(key)
+            if value is not None:
+                return value
+        return default
 
     def number(self, *keys: str, default: int = 0) -> int:
-        for key in keys:
-            value = self.get(key)
-            if _is_int(value):
-                return int(value)
-        return default
+        """The first of the keys that holds a number; one that holds 0 yields to the keys behind it."""
+        numbers = [value for value in map(self.get, keys) if _is_int(value)]
+        return next((int(value) for value in numbers if value), 0 if numbers else default)
 
 
 def _words(value: Any) -> list[str] | None:

@@ -35,6 +35,7 @@ from ansible_collections.dgx_spark.vllm.tests.engine.checkpoints import CHECKPOI
 PYTHON = os.environ.get("VLLM_PYTHON", "")
 TIMEOUT_SECONDS = float(os.environ.get("VLLM_START_TIMEOUT", "300"))
 CONTEXT, BATCH_TOKENS, KV_BYTES = 4096, 1024, 64 << 20
+STATE_DTYPE = "float32"  # left alone, a CPU decides it by its instructions
 
 _FIGURES = re.compile(
     r"KV cache size: ([\d,]+) tokens, Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x"
@@ -70,6 +71,7 @@ def printed(kind: str, stages: int) -> Figures:
             "max_num_batched_tokens": BATCH_TOKENS,
             "max_num_seqs": 4,
             "kv_cache_memory_bytes": KV_BYTES,
+            "mamba_ssm_cache_dtype": STATE_DTYPE,
             "pipeline_parallel_size": stages,
             "distributed_executor_backend": "mp",
         }
@@ -132,7 +134,7 @@ def planned(kind: str, stages: int, version: str) -> Figures:
         kernel_block=16 if latent else 32,
         async_scheduling=False,
         runner_v2=False,
-        state_checkpoints=True,
+        mamba_ssm_cache_dtype=STATE_DTYPE,
     )
     available = [KV_BYTES] * stages
     concurrency = layout.concurrency(available, CONTEXT)

@@ -198,6 +198,14 @@ def test_state_is_divided_by_ranks_and_copied_where_groups_do_not_divide() -> No
     assert state.elements(1, 2) == (4096 + 256) * 5
 
 
+def test_a_model_of_states_alone_has_heads_of_its_own() -> None:
+    own = {"num_heads": 32, "head_dim": 64, "state_size": 128, "n_groups": 8, "conv_kernel": 4, "expand": 2}
+    model = checkpoint("mamba2", num_attention_heads=None, num_key_value_heads=None, **own)
+    convolution, recurrent = layer_caches(model)[0].states
+    assert convolution.elements(1, 0) == (32 * 64 + 2 * 8 * 128) * 3
+    assert recurrent.elements(1, 0) == 32 * 64 * 128
+
+
 def test_attention_kinds_name_full_attention_by_its_heads() -> None:
     assert attention_kinds(checkpoint("llama")) == ["gqa"]
     assert attention_kinds(checkpoint("llama", num_key_value_heads=16)) == ["mha"]
