@@ -252,6 +252,12 @@ def _check_parts(
         raise InputError(
             "model.config.intermediate_size", "expected a whole number above 0, the key is missing"
         )
+    further = dimensions.get("num_nextn_predict_layers") or 0
+    if further > _MOST_PREDICTION_LAYERS:
+        raise InputError(
+            "model.config.num_nextn_predict_layers",
+            f"expected at most {_MOST_PREDICTION_LAYERS} layers that predict further tokens, got {further}",
+        )
     experts, chosen = dimensions.get("num_experts") or 0, dimensions.get("num_experts_per_tok") or 0
     if experts > 1 and chosen > experts:
         raise InputError(
@@ -259,6 +265,7 @@ def _check_parts(
         )
 
 
+_MOST_PREDICTION_LAYERS = 64
 _NEVER_NEGATIVE = (
     "num_experts",
     "num_experts_per_tok",
@@ -402,7 +409,8 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     all_defaults = knowledge("config_defaults")
     defaults = all_defaults.get(text_type) or all_defaults.get(name) or {} if found else {}
     if not nested:
-        defaults = {key: value for key, value in defaults.items() if key not in _SIZES}
+        made_up = _SIZES.difference(row.get("omits", ()))
+        defaults = {key: value for key, value in defaults.items() if key not in made_up}
     dimensions = Dimensions(raw, row.get("set"), defaults)
     listed = raw.get("layers_block_type") or raw.get("layer_types") or raw.get("hybrid_override_pattern")
     if dimensions.get("num_hidden_layers") is None and isinstance(listed, list | str) and listed:

@@ -108,6 +108,7 @@ def test_input_that_is_none(model: Any, field: str) -> None:
         ({"num_experts": "64"}, "num_experts"),
         ({"num_local_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok"),
         ({"num_local_experts": -8}, "num_experts"),
+        ({"num_nextn_predict_layers": 10**12}, "num_nextn_predict_layers"),
     ],
 )
 def test_refusals_name_the_field(changes: dict[str, Any], field: str) -> None:
@@ -169,7 +170,19 @@ def test_inner_config_takes_the_familys_defaults() -> None:
 
 def test_own_config_does_not() -> None:
     with pytest.raises(InputError, match="vocab_size"):
-        read({"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34})
+        read({**LLAMA, "model_type": "qwen3"}, vocab_size=...)
+
+
+def test_but_where_the_familys_files_leave_it_out() -> None:
+    model = read(
+        {
+            "model_type": "gemma3_text",
+            "hidden_size": 5376,
+            "num_hidden_layers": 62,
+            "intermediate_size": 21504,
+        }
+    )
+    assert model.vocab_size == 262208
 
 
 def test_null_is_not_the_default() -> None:
