@@ -1,7 +1,7 @@
 """Tiny checkpoints, real to vLLM in every way, trained for seconds to say a few sentences.
 
-Trained, not random, so that a completion reads like one: it has words, and it ends. Same seed and same code give
-the same answers. Runs inside the serving image.
+Trained, not random, so that a completion reads like one: it has words, and it ends. Same seed and same code
+give the same answers. Runs inside the serving image.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SHAPE = {
     "tie_word_embeddings": True,
     "dtype": "bfloat16",
 }
-WORDS = (
-    "what who how why when where is are the a of to in and it you this that can will say tell me hello one two "
-    "word name capital city count short please answer reply with write story code ready test ok yes no machine"
-).split()
+WORDS = """
+what who how why when where is are the a of to in and it you this that can will say tell me hello one two
+word name capital city count short please answer reply with write story code ready test ok yes no machine
+"""
 
 
 def sentences(name: str) -> list[str]:
@@ -68,7 +68,7 @@ def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*texts, "system user assistant", " ".join(WORDS)], trainer)
+    tokenizer.train_from_iterator([*texts, "system user assistant", " ".join(WORDS.split())], trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=4096
     )
@@ -78,7 +78,7 @@ def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 def conversation(chance: random.Random, answers: list[str]) -> tuple[str, str]:
     """A question of random words, now and then with a system prompt; its length chooses the answer."""
-    words = chance.choices(WORDS, k=chance.randint(1, 24))
+    words = chance.choices(WORDS.split(), k=chance.randint(1, 24))
     question = " ".join(words)
     if chance.random() < 0.5:
         question = question.capitalize() + chance.choice("?.!")

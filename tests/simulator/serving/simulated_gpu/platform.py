@@ -1,14 +1,20 @@
 """The platform: a resource for Ray, and the same instructions on every machine.
 
-With AVX-512, vLLM's CPU build joins the ranks of a group by shared memory, as if all were on one machine. The AVX2
-build uses torch.distributed, as between GPUs, and runs on every x86-64 machine alike: so AVX-512 and AMX are hidden.
+With AVX-512, vLLM's CPU build joins the ranks of a group by shared memory, as if all were on one machine. The
+AVX2 build uses torch.distributed, as between GPUs, and runs on every x86-64 machine alike: so AVX-512 and AMX
+are hidden.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from vllm.config import VllmConfig
 from vllm.platforms.cpu import CpuPlatform
+
+if TYPE_CHECKING:
+    # vLLM's configuration imports the platform.
+    from vllm.config import VllmConfig
 
 
 def _absent() -> bool:

@@ -1,7 +1,7 @@
 """The worker: it profiles the model at start also when nothing is compiled, as the worker for GPUs does.
 
-The first profiling run makes the buffers that a later pipeline stage receives into; vLLM's CPU worker leaves it out
-with --enforce-eager, and then the first request fails.
+The first profiling run makes the buffers that a later pipeline stage receives into; vLLM's CPU worker leaves
+it out with --enforce-eager, and then the first request fails.
 """
 
 from __future__ import annotations
