@@ -296,11 +296,17 @@ def unknown_row() -> dict[str, Any]:
     return _row("unknown")
 
 
+# Entries of models.yml that stand for no model type.
+_NOT_MODELS = frozenset({"about", "unknown"})
+
+
 @cache
 def _index() -> dict[str, str]:
     """Every model type and architecture that a row stands for."""
     index: dict[str, str] = {}
     for name, row in knowledge("models").items():
+        if name in _NOT_MODELS:
+            continue
         index[name] = name
         for other in row.get("also", ()):
             index.setdefault(other, name)
