@@ -81,11 +81,11 @@ def _candidates(condition: Mapping[str, Any], facts: Facts) -> Iterator[tuple[st
         if condition["fact"] in facts:
             yield condition["fact"], facts[condition["fact"]]
     else:
-        pattern = compiled(condition["key"])
+        pattern, between = compiled(condition["key"]), condition["key"].startswith("^nodes")
         yield from (
             (path, value)
             for path, value in facts.items()
-            if not path.startswith("log.") and pattern.search(path)
+            if path.startswith("nodes.") is between and not path.startswith("log.") and pattern.search(path)
         )
 
 
@@ -121,10 +121,12 @@ def all_hold(
 
 
 def flatten(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings and lists with their dotted paths."""
+    """Leaves of nested mappings and lists with dotted paths; a list of one adds no number to the path."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(tree, list | tuple) and len(tree) == 1:
+        yield from flatten(tree[0], prefix)
     elif isinstance(tree, list | tuple):
         for index, value in enumerate(tree):
             yield from flatten(value, f"{prefix}.{index}" if prefix else str(index))

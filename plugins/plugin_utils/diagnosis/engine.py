@@ -9,6 +9,7 @@ never do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -27,6 +28,7 @@ _CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
 _FIRSTHAND = frozenset(("source", "issue", "field-notes", "reproduced"))
 _ALSO_SEEN = 3
 _HEAD_LINES = 400
+_NUMBERED = re.compile(r"\.\d+(?:\.|$)")  # places in lists differ between nodes and mean nothing
 _RULES_PAGE = "docs/decisions.md"
 
 
@@ -194,7 +196,12 @@ def _across(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     named = {node: part for node, part in nodes.items() if node}
     if len(named) < 2:
         return facts
-    for path in {path for part in named.values() for path in part if path.startswith("state.")}:
+    for path in {
+        path
+        for part in named.values()
+        for path in part
+        if path.startswith("state.") and not _NUMBERED.search(path)
+    }:
         values = [part[path] for part in named.values() if path in part]
         if len(values) < 2:
             continue
@@ -349,8 +356,10 @@ def _verdict(seen: list[Seen], weighed: _Logs, body: Any) -> dict[str, Any]:
     rest = [one for one in seen if one not in spoken and one.rule.kind not in ("wrapper", "signal")]
     good = _is_completion(body) and not answered
     logged = [one for one in faults if one.origin in ("log", "compound")]
-    if logged and good and not weighed.ready:
-        return _result("undecided", [_note("contradictory-run"), *_as("warning", logged)])
+    well = good or any(one.rule.category == "healthy" for one in seen)
+    stalled = [one for one in faults if one.origin == "state" and one.rule.category == "hang"]
+    if (logged and well and not weighed.ready) or (stalled and good):
+        return _result("undecided", [_note("contradictory-run"), *_as("warning", logged or stalled)])
     root, rivals = _root(faults)
     if rivals:
         doubted = [replace(one, doubt=1) for one in rivals]
@@ -383,6 +392,8 @@ def _without_fault(rest: list[Seen], weighed: _Logs, good: bool, seen: list[Seen
         return _result("loading", [*told, _note("still-loading", values, node=step.node)])
     if any(one.rule.category == "healthy" for one in seen):
         return _result("healthy", told)
+    if told and told[0]["level"] == "warning":
+        return _result("fault", told)
     return _result("undecided", [*told, _note("nothing-recognised")])
 
 

@@ -8,7 +8,8 @@ patterns over dotted paths, and every text in it is also read as a line of that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from .conditions import flatten
@@ -68,19 +69,37 @@ def per_node(state: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {"": state} if state else {}
 
 
+# Parts of a node's facts that are no state: records of plans hold texts about faults that did not happen.
+_FOREIGN = ("deployments.", "plan.", "images.", "docker.images.", "interfaces.", "findings.", "env.")
+
+
 def facts(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves of one node's state under ``state.``, and all of it as one text under ``state_text``."""
-    leaves = {f"state.{path}": value for path, value in flatten(state) if value is not None}
+    """Leaves of one node's state under ``state.``, and all of it as one text, ``state_text``."""
+    leaves = {
+        f"state.{path}": value
+        for path, value in chain(flatten(state), _derived(state))
+        if value is not None and not path.startswith(_FOREIGN)
+    }
     if leaves:
         leaves["state_text"] = "\n".join(f"{path[6:]}: {value}" for path, value in leaves.items())[:20000]
     return leaves
+
+
+def _derived(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What our own facts say only together: the fabric's MTU, groups that the user manager lacks."""
+    for interface in state.get("interfaces") or ():
+        if isinstance(interface, Mapping) and interface.get("rdma_devices") and interface.get("carrier"):
+            yield f"mtu.{interface.get('name')}", interface.get("mtu")
+    user = state.get("user")
+    if isinstance(user, Mapping) and user.get("manager_groups") is not None:
+        yield "docker_group_stale", "docker" in (set(user.get("groups") or ()) - set(user["manager_groups"]))
 
 
 def quoted(state: Mapping[str, Any]) -> list[str]:
     """Texts of the state that may quote a log."""
     return [
         line
-        for _path, value in flatten(state)
-        if isinstance(value, str) and len(value) > 12
+        for path, value in flatten(state)
+        if isinstance(value, str) and len(value) > 12 and not path.startswith(_FOREIGN)
         for line in value.splitlines()
     ]

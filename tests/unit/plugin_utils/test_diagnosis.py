@@ -311,3 +311,75 @@ def test_read_response_knows_the_models_own_ways():
     body = {"choices": [{"message": {"content": "Okay, the user wants four."}, "finish_reason": "stop"}]}
     assert [finding.id for finding in read_response(body, thinking="none")] == []
     assert [finding.id for finding in read_response(body, thinking="on")] == ["think-leak"]
+
+
+def _node(name: str) -> dict[str, Any]:
+    """Facts of a healthy node in the shape of the node_facts module."""
+    return {
+        "architecture": "aarch64",
+        "kernel": "6.17.0-1032-nvidia",
+        "boot_id": f"b-{name}",
+        "memory": {
+            "total_bytes": 130_663_000_000,
+            "available_bytes": 31_000_000_000,
+            "swap_bytes": 0,
+            "cma_total_bytes": 134_217_728,
+            "cma_free_bytes": 1_000_000,
+        },
+        "interfaces": [
+            {"name": "lo", "mtu": 65536, "carrier": True, "rdma_devices": []},
+            {"name": "enP7s7", "mtu": 1500, "carrier": True, "rdma_devices": []},
+            {"name": "enp1s0f0np0", "mtu": 9000, "carrier": True, "rdma_devices": ["rocep1s0f0"]},
+            {"name": "enP2p1s0f0np0", "mtu": 9000, "carrier": True, "rdma_devices": ["roceP2p1s0f0"]},
+            {"name": "enp1s0f1np1", "mtu": 1500, "carrier": False, "rdma_devices": ["rocep1s0f1"]},
+        ],
+        "gpus": [
+            {"name": "NVIDIA GB10", "driver": "580.173.02", "compute_capability": "12.1", "memory_mib": None}
+        ],
+        "docker": {"reachable": True, "images": [{"digest": f"sha256:{name}"}, {"digest": "sha256:b"}]},
+        "user": {
+            "name": "spark",
+            "groups": ["docker", "spark"],
+            "manager_groups": ["docker", "spark"],
+            "linger": True,
+        },
+        "units": [{"Id": "vllm-a.service", "ActiveState": "active", "NRestarts": "0", "Result": "success"}],
+        "deployments": {
+            "a": {
+                "plan": {
+                    "findings": [{"why": "CUDA out of memory: No space left on device"}],
+                    "memory": {"nodes": [{"footprint_bytes": 90_000_000_000}]},
+                }
+            }
+        },
+    }
+
+
+def test_facts_of_healthy_nodes_give_no_finding():
+    assert diagnose(
+        {"state": {"one": _node("one"), "two": _node("two")}, "logs": {"one": f"{BANNER}\n{READY}\n{SERVED}"}}
+    ) == {"verdict": "healthy", "findings": []}
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"user": {"groups": ["docker"], "manager_groups": ["spark"], "linger": True}}, "stale-group"),
+        ({"memory": {"cma_total_bytes": 0, "cma_free_bytes": 900_000}}, "kho-kernel-present"),
+        ({"units": [{"NRestarts": "35", "ActiveState": "activating"}]}, "restart-loop"),
+        ({"user": {"linger": False}}, "linger-off"),
+        ({"docker": {"reachable": False}}, "docker-unreachable"),
+        (
+            {
+                "interfaces": [
+                    {"name": "enp1s0f0np0", "mtu": 1500, "carrier": True, "rdma_devices": ["rocep1s0f0"]}
+                ]
+            },
+            "fabric-mtu-differs",
+        ),
+        ({"gpus": [{"driver": "580.95.05"}]}, "versions-differ"),
+    ],
+)
+def test_facts_of_a_node_in_trouble_are_told(change: dict[str, Any], finding: str):
+    result = diagnose({"state": {"one": {**_node("one"), **change}, "two": _node("two")}})
+    assert result["findings"][0]["id"] == finding
