@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: dgx_spark.vllm maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """How long planning takes: one plan once loaded, and 150 models in one process with the import.

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: dgx_spark.vllm maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """This planner beside sparkrun 0.4.2, kvfit 0.3.0 and sparkfit 0.5.0, on the same configs.

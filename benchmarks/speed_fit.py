@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: dgx_spark.vllm maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Fits the numbers of knowledge/speed.yml to its measurements and prints how each row comes out.

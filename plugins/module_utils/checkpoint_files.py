@@ -27,6 +27,11 @@ class CheckpointError(Exception):
     """The checkpoint cannot be read; the message names the file and what was expected of it."""
 
 
+def local_path(model: str) -> str:
+    """Where a model named by a path would lie: ``~`` is the home of who runs this."""
+    return os.path.expanduser(model)
+
+
 class Folder:
     """A checkpoint in a directory: given by the user, or a snapshot in the hub's local cache."""
 

@@ -154,7 +154,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.checkpoint_files import CheckpointError, Folder, Repository, SingleFile, read_checkpoint
+from ..module_utils.checkpoint_files import (
+    CheckpointError,
+    Folder,
+    Repository,
+    SingleFile,
+    local_path,
+    read_checkpoint,
+)
 from ..module_utils.huggingface import (
     COMMIT,
     REPO_ID,
@@ -179,7 +186,7 @@ class CheckpointFacts:
     def run(self) -> dict[str, Any]:
         """The module's result; raises HubError or CheckpointError."""
         model = str(self.params["model"]).strip()
-        path = os.path.expanduser(model)
+        path = local_path(model)
         if os.path.isdir(path):
             return self._result("directory", Folder(path), path=os.path.abspath(path))
         if os.path.isfile(path):

@@ -11,7 +11,7 @@ from typing import Any
 def plain(value: Any) -> Any:
     """``value`` with dict, list, str, int, float, bool and None alone, all the way down."""
     if isinstance(value, str):
-        return value if type(value) is str else str.__str__(value)
+        return str.__str__(value)
     if isinstance(value, Mapping):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -19,7 +19,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if type(value) is int else int(value)
+        return int(value)
     if isinstance(value, float):
-        return value if type(value) is float else float(value)
+        return float(value)
     return value
