@@ -70,7 +70,7 @@ def _number(value: Any) -> Number | None:
 class Dimensions:
     """The numbers of one config by their present names: its own, other names, defaults, formulas."""
 
-    __slots__ = ("_busy", "_defaults", "_known", "_raw", "_rules")
+    __slots__ = ("_busy", "_circle", "_defaults", "_known", "_raw", "_rules")
 
     def __init__(
         self,
@@ -83,12 +83,15 @@ class Dimensions:
         self._defaults = defaults or {}
         self._known: dict[str, Number | None] = {}
         self._busy: set[str] = set()
+        # Set when a rule led back to a name that is being worked out: what it gave is not the answer.
+        self._circle = False
 
     def get(self, name: str) -> Number | None:
         """The number called ``name``, or None where config, defaults and formulas are silent."""
         if name in self._known:
             return self._known[name]
         if name in self._busy:  # a rule that leads back to its own name means the config's key
+            self._circle = True
             return self._plain(name)
         self._busy.add(name)
         try:
@@ -100,6 +103,8 @@ class Dimensions:
         finally:
             self._busy.discard(name)
         if not self._busy:
+            self._circle = False
+        if not self._circle:
             self._known[name] = value
         return value
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from .blocks import Tensor, tensors
 from .checkpoint import Checkpoint, InputError
@@ -79,7 +79,7 @@ class Weights:
     tied: bool
     findings: tuple[Finding, ...] = ()
 
-    @property
+    @cached_property
     def text(self) -> Part:
         """The text model without multi-token-prediction layers."""
         total = self.embedding + self.first + self.last + self.both
@@ -92,7 +92,7 @@ class Weights:
         """Parameters of the text model without multi-token-prediction layers."""
         return self.text.parameters
 
-    @property
+    @cached_property
     def active_parameters(self) -> int:
         """Parameters a token reads: only the experts it is routed to, no tables read by row, the head."""
         return sum(part.active for part in (*self.layers, self.first, self.last, self.both, self.head))
@@ -347,11 +347,11 @@ def _missing(checkpoint: Checkpoint, names: Sequence[str]) -> tuple[Finding, ...
 _LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _TOWER_NAME = re.compile(r"vision|visual|audio|tower|\bvit\b|speech|projector|aligner|siglip")
 _EMBEDDING_NAME = re.compile(
-    r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|embeddings?|tok_embeddings)\.weight$"
+    r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|embeddings?|tok_embeddings|embed)\.[^.]+$"
 )
-_HEAD_NAME = re.compile(r"(?:^|\.)(?:lm_head|output_layer|output|embed_out)\.")
+_HEAD_NAME = re.compile(r"(?:^|\.)(?:lm_head|output_layer|output|embed_out|head)\.[^.]+$")
 _LAST_NAME = re.compile(
-    r"(?:^|\.)(?:norm|norm_f|ln_f|final_layernorm|final_layer_norm|embedding_norm|hc_head)\b"
+    r"(?:^|\.)(?:norm|norm_f|ln_f|final_norm|final_layernorm|final_layer_norm|embedding_norm|hc_head)\b"
 )
 
 

@@ -671,6 +671,47 @@ def test_tensors_decide_where_they_are_named() -> None:
     assert stage_weights(tied, 2)[1] == 1003 + sum(range(26, 42))
 
 
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("model.embed_tokens.weight", 0),
+        ("model.language_model.embed_tokens.weight", 0),
+        ("language_model.model.embed_tokens.weight", 0),
+        ("transformer.wte.weight", 0),
+        ("transformer.embedding.word_embeddings.weight", 0),
+        ("backbone.embeddings.weight", 0),
+        ("gpt_neox.embed_in.weight", 0),
+        ("tok_embeddings.weight", 0),
+        ("embed.weight", 0),
+        ("model.vision_tower.encoder.layers.31.mlp.fc1.weight", 0),
+        ("visual.blocks.31.attn.qkv.weight", 0),
+        ("multi_modal_projector.linear_1.weight", 0),
+        ("model.layers.0.input_layernorm.weight", 0),
+        ("transformer.h.15.attn.c_attn.weight", 0),
+        ("transformer.encoder.layers.16.mlp.dense_h_to_4h.weight", 1),
+        ("backbone.layers.31.mixer.in_proj.weight", 1),
+        ("layers.31.attention.wq.weight", 1),
+        ("model.layers.31.mlp.experts.*.gate_proj.weight_packed", 1),
+        ("model.norm.weight", 1),
+        ("transformer.ln_f.bias", 1),
+        ("backbone.norm_f.weight", 1),
+        ("transformer.encoder.final_layernorm.weight", 1),
+        ("lm_head.weight", 1),
+        ("lm_head.qweight", 1),
+        ("transformer.output_layer.weight", 1),
+        ("output.weight", 1),
+        ("head.weight", 1),
+        ("embed_out.weight", 1),
+        ("mtp.0.attn.wq_a.weight", None),
+        ("mtp.layers.0.mlp.up_proj.weight", None),
+        ("model.layers.32.eh_proj.weight", None),
+    ],
+)
+def test_names_of_tensors(name: str, stage: int | None) -> None:
+    expected = tuple(7 * (index == stage) for index in (0, 1))
+    assert stage_weights(read(LLAMA, tensors={name: 7}), 2) == expected
+
+
 def test_bytes_read_for_a_token() -> None:
     dense = read(LLAMA)
     read_bytes = active_weight_bytes(dense)
