@@ -123,7 +123,7 @@ from ..plugin_utils.diagnosis.plain import plain
 
 _PARTS: Mapping[str, tuple[type, ...]] = {
     "logs": (Mapping,),
-    "response": (Mapping, str),
+    "response": (Mapping, str, list),
     "state": (Mapping,),
     "config": (Mapping,),
 }

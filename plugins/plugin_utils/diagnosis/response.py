@@ -196,12 +196,43 @@ def _asked(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
     return facts
 
 
+def joined(chunks: Sequence[Any]) -> dict[str, Any]:
+    """The pieces of a stream as one completion."""
+    content, reasoning, calls = "", "", []
+    whole: dict[str, Any] = {}
+    for chunk in chunks:
+        if not isinstance(chunk, Mapping):
+            continue
+        whole.update({name: chunk[name] for name in ("model", "usage", "error") if chunk.get(name)})
+        for choice in chunk.get("choices") or ():
+            delta = choice.get("delta") or choice.get("message") or {}
+            content += _text(delta.get("content"))
+            reasoning += _text(delta.get("reasoning") or delta.get("reasoning_content"))
+            calls += delta.get("tool_calls") or []
+            whole["finish"] = choice.get("finish_reason") or whole.get("finish")
+    message = {"content": content or None, "reasoning": reasoning or None, "tool_calls": calls[:1]}
+    return {**whole, "choices": [{"message": message, "finish_reason": whole.pop("finish", None)}]}
+
+
+def _read(text: str) -> Any:
+    """A body as JSON, or a stream of server-sent events; None when it is neither."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pieces = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    try:
+        return (
+            joined([json.loads(piece) for piece in pieces if piece and piece != "[DONE]"]) if pieces else None
+        )
+    except ValueError:
+        return None
+
+
 def response_facts(response: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a chat-completion body, a completion body, a list of stream chunks or an error body."""
     if isinstance(response, str):
-        try:
-            response = json.loads(response)
-        except ValueError:
+        body = _read(response)
+        if body is None:
             status = _STATUS.search(response[:200])
             return {
                 "kind": "error",
@@ -209,6 +240,9 @@ def response_facts(response: Any, config: Mapping[str, Any]) -> dict[str, Any]:
                 "status": status[1] if status else "",
                 "error_type": "",
             }
+        response = body
+    if isinstance(response, list | tuple) and response:
+        response = joined(response)
     if not isinstance(response, Mapping):
         return {"kind": "empty"} if not response else {"kind": "unknown"}
     request = response.get("request") or config.get("request") or {}

@@ -383,3 +383,16 @@ def test_facts_of_healthy_nodes_give_no_finding():
 def test_facts_of_a_node_in_trouble_are_told(change: dict[str, Any], finding: str):
     result = diagnose({"state": {"one": {**_node("one"), **change}, "two": _node("two")}})
     assert result["findings"][0]["id"] == finding
+
+
+def test_a_stream_is_read_as_one_answer():
+    events = "\n".join(
+        [
+            'data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}',
+            'data: {"choices":[{"delta":{"content":"<think>hm"},"finish_reason":null}]}',
+            'data: {"choices":[{"delta":{"content":"</think>Hi"},"finish_reason":"stop"}]}',
+            'data: {"choices":[],"usage":{"completion_tokens":9}}',
+            "data: [DONE]",
+        ]
+    )
+    assert [finding.id for finding in read_response(events)] == ["think-leak"]
