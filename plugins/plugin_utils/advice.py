@@ -127,8 +127,8 @@ def kernels_to_try(kinds: Sequence[str]) -> Finding:
     return Finding(
         "note",
         "attention-kernels-to-try",
-        f"Try one request: kernels of {' and '.join(kinds)} have wanted more shared memory than it has.",
-        "A GB10 has 101,376 bytes a block. Where a kernel wants more, starting works and the first request"
+        f"Try one request: {' and '.join(kinds)} kernels have asked for more shared memory than a GB10 has.",
+        "It has 101,376 bytes a block. Where a kernel wants more, starting works and the first request"
         " fails; many models of these kinds run, and no flag helps those that do not.",
         "Deploying sends such a request. If it fails, wait for a newer vLLM or take another model.",
         _FIELD,
