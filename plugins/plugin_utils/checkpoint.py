@@ -12,7 +12,7 @@ from .blocks import Dimensions, model_row, number_keys, unknown_row
 from .findings import Finding
 from .knowledge import knowledge
 from .layers import LayerKind, layer_kinds
-from .quantization import Quantization, read_quantization
+from .quantization import Quantization, read_quantization, with_family
 
 
 class InputError(ValueError):
@@ -442,6 +442,7 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
         ),
         _mapping(model.get("quant_config"), "model.quant_config"),
     )
+    quantization = with_family(quantization, row, raw)
     dtype = _dtype_of(config, raw)
     stored = _FLOAT_BYTES.get(dtype, 2)
     tied = _flag(

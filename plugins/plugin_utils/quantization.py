@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -132,11 +132,6 @@ def _rule(pattern: str, scheme: Scheme) -> Rule:
     return Rule(layer, "glob" if "*" in name else "path", name, scheme)
 
 
-def module_rule(layer: int | None, name: str, format: str) -> Rule:
-    """A rule for tensors by a glob on their names, stored in one of the formats of quantization.yml."""
-    return Rule(layer, "glob", name, UNQUANTIZED if format == "none" else _scheme(format))
-
-
 @dataclass(frozen=True)
 class Quantization:
     """What ``quantization_config`` or ``hf_quant_config.json`` says.
@@ -156,6 +151,7 @@ class Quantization:
     unquantized: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     kv_cache: str | None = None
+    bulk: Scheme | None = None
     experts_only: bool = False
     head: bool = False
     listed_only: bool = False
@@ -164,8 +160,8 @@ class Quantization:
 
     @property
     def bits_per_weight(self) -> float:
-        """Stored bits of a quantized weight, scales included; 16 where nothing is quantized."""
-        return self.scheme.stored_bits
+        """Stored bits of a quantized weight with its scales (of an expert where those differ); else 16."""
+        return (self.bulk or self.scheme).stored_bits
 
     @cached_property
     def general_rules(self) -> tuple[Rule, ...]:
@@ -292,6 +288,7 @@ def _compressed(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantiza
         scheme=largest,
         unquantized=skipped,
         rules=tuple(rules),
+        bulk=_most(rules),
         listed_only=main is None,
         activation_bits=activation,
     )
@@ -329,6 +326,7 @@ def _modelopt(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantizati
         scheme=scheme,
         unquantized=skipped,
         rules=tuple(rules),
+        bulk=_most(rules) if isinstance(listed, Mapping) else None,
         listed_only=isinstance(listed, Mapping),
         known=algo in table,
     )
@@ -420,6 +418,39 @@ def _kv_cache(config: Mapping[str, Any]) -> str | None:
         return ("nvfp4" if bits == 4 else "fp8") if kind == "float" else f"int{bits}"
     lowered = str(named or "").lower()
     return next((dtype for dtype in ("nvfp4", "fp8", "int8", "int4") if lowered.startswith(dtype)), None)
+
+
+def with_family(quantization: Quantization, row: Mapping[str, Any], text: Mapping[str, Any]) -> Quantization:
+    """With what the family's row of models.yml knows of tensors that the file's own config passes over."""
+    found: list[Rule] = []
+    bulk = quantization.bulk
+    for entry in row.get("quantized", ()):
+        if any(text.get(key) != value for key, value in entry.get("where", {}).items()):
+            continue
+        unlisted = entry.get("unlisted")
+        if unlisted and (quantization.format != unlisted or quantization.rules):
+            continue
+        scheme = UNQUANTIZED if entry["format"] == "none" else _scheme(entry["format"])
+        found += [Rule(None, "glob", name, scheme) for name in entry["tensors"]]
+        if any("experts" in name for name in entry["tensors"]):
+            bulk = scheme
+    if not found:
+        return quantization
+    other = bulk is not None and bulk.format != quantization.scheme.format
+    return replace(
+        quantization,
+        rules=(*found, *quantization.rules),
+        bulk=bulk,
+        format="mixed" if other else quantization.format,
+    )
+
+
+def _most(rules: Sequence[Rule]) -> Scheme | None:
+    """The scheme of the bulk of the weights: the experts', else the one that most modules have."""
+    schemes = [rule.scheme for rule in rules if rule.scheme is not UNQUANTIZED]
+    experts = [rule.scheme for rule in rules if rule.scheme is not UNQUANTIZED and "experts" in rule.name]
+    chosen = experts or schemes
+    return max(chosen, key=chosen.count) if chosen else None
 
 
 def read_quantization(

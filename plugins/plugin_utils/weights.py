@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from .blocks import Tensor, tensors
 from .checkpoint import Checkpoint, InputError
 from .findings import Finding
-from .quantization import UNQUANTIZED, Quantization, Rule, module_rule, needs_layer
+from .quantization import UNQUANTIZED, Quantization, Rule, needs_layer
 from .towers import tower_parameters
 
 
@@ -191,7 +191,6 @@ def _layer_parts(checkpoint: Checkpoint, missing: list[str]) -> tuple[Part, ...]
     """Each decoder layer; equal layers are worked out once."""
     general, single = checkpoint.quantization.general_rules, checkpoint.quantization.single_rules
     apart = any(needs_layer(rule) for rule in general)
-    own = _own_rules(checkpoint)
     rows: dict[int, list[Tensor]] = {}
     parts: dict[tuple[int, int, int], Part] = {}
     result = []
@@ -205,23 +204,9 @@ def _layer_parts(checkpoint: Checkpoint, missing: list[str]) -> tuple[Part, ...]
                 blocks = _references(checkpoint, kind.mixer, kind.mlp)
                 rows[id(kind)], lacking = tensors(blocks, checkpoint.dimensions(index), True)
                 missing += lacking
-            part = parts[key] = _part(rows[id(kind)], checkpoint, (*own, *rules, *general), index)
+            part = parts[key] = _part(rows[id(kind)], checkpoint, (*rules, *general), index)
         result.append(part)
     return tuple(result)
-
-
-def _own_rules(checkpoint: Checkpoint) -> tuple[Rule, ...]:
-    """What the family's row says about tensors that the quantization config is silent about."""
-    found = []
-    quantization = checkpoint.quantization
-    for entry in checkpoint.row.get("quantized", ()):
-        if any(checkpoint.text.get(key) != value for key, value in entry.get("where", {}).items()):
-            continue
-        unlisted = entry.get("unlisted")
-        if unlisted and (quantization.format != unlisted or quantization.rules):
-            continue
-        found += [module_rule(None, name, entry["format"]) for name in entry["tensors"]]
-    return tuple(found)
 
 
 def _references(checkpoint: Checkpoint, mixer: str, mlp: str) -> list[str]:
@@ -254,14 +239,9 @@ def _mtp(checkpoint: Checkpoint, missing: list[str]) -> Part:
     once, _lacking = tensors(recipe.get("once", ()), dimensions, True)
     missing += lacking
     general = checkpoint.quantization.general_rules
-    rules = (
-        *_own_rules(checkpoint),
-        *checkpoint.quantization.single_rules.get(checkpoint.layers, ()),
-        *general,
-    )
-    left_alone = any(
-        rule.scheme is UNQUANTIZED and rule.matches("mtp.layers.0.any", None) for rule in general
-    )
+    rules = (*checkpoint.quantization.single_rules.get(checkpoint.layers, ()), *general)
+    named = [rule for rule in general if rule.scheme is UNQUANTIZED and rule.name != "*"]
+    left_alone = any(rule.matches("mtp.layers.0.any", None) for rule in named)
     layer = _part(rows, checkpoint, rules, checkpoint.layers, quantizable=not left_alone)
     return _part(once, checkpoint, (), None, quantizable=False) + layer.times(count)
 

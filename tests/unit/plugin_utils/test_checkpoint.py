@@ -336,6 +336,16 @@ def test_unknown_quantization_is_said() -> None:
     assert [finding.id for finding in model.unknowns] == ["quantization-unknown"]
 
 
+def test_formats_that_only_the_family_knows() -> None:
+    block = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    model = read(model_type="deepseek_v4", expert_dtype="fp4", quantization_config=block)
+    assert (model.quantization.method, model.quantization.format) == ("fp8", "mixed")
+    assert model.quantization.bits_per_weight == 4.25
+    assert model.quantization.scheme_of("mlp.experts.*.up_proj", 3).format == "mxfp4"
+    assert model.quantization.scheme_of("self_attn.q_b_proj", 3).format == "fp8"
+    assert read(model_type="deepseek_v4", quantization_config=block).quantization.format == "fp8"
+
+
 def test_architecture_stands_in_for_the_model_type() -> None:
     model = read(model_type="house_name", architectures=["Qwen3ForCausalLM"])
     assert model.family == "qwen"
