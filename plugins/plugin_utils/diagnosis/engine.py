@@ -9,210 +9,24 @@ never do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, Literal
 
 from ..findings import LEVELS, Finding, Level
 from . import config as configuration
 from . import logs, response, state
-from .conditions import all_hold
-from .rules import FactRule, Rule, compound_rules, filled, notes, response_rules, state_rules
+from .rules import compound_rules, filled, notes, response_rules, state_rules
+from .seen import Seen, told, without_outweighed
+from .weigh import Weighed, first_cause, weigh
 
 Verdict = Literal["fault", "healthy", "loading", "undecided"]
-Confidence = Literal["high", "medium", "low"]
 
-_CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
-_FIRSTHAND = frozenset(("source", "issue", "field-notes", "reproduced"))
 _ALSO_SEEN = 3
 _HEAD_LINES = 400
-_NUMBERED = re.compile(r"\.\d+(?:\.|$)")  # places in lists differ between nodes and mean nothing
-_RULES_PAGE = "docs/decisions.md"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A rule that holds, with where and when."""
-
-    rule: Rule
-    node: str
-    evidence: tuple[str, ...]
-    values: Mapping[str, Any]
-    stamp: float | None = None
-    order: int = 0
-    origin: Literal["log", "state", "response", "compound"] = "log"
-    doubt: int = 0
-
-    @property
-    def confidence(self) -> Confidence:
-        """From where the rule is known, how telling it is, and what speaks against it."""
-        doubts = self.doubt + (self.rule.evidence not in _FIRSTHAND) + (self.rule.tier > 1)
-        return _CONFIDENCE[min(doubts, 2)]
-
-    def finding(self, level: Level | None = None) -> dict[str, Any]:
-        """As the filter returns it."""
-        return {
-            "id": self.rule.id,
-            "level": level or self.rule.level,
-            "confidence": self.confidence,
-            "node": self.node,
-            "evidence": list(self.evidence),
-            "what": filled(self.rule.what, self.values),
-            "why": filled(self.rule.why, self.values),
-            "fix": filled(self.rule.fix, self.values),
-            "source": f"{self.rule.source} ({_RULES_PAGE}#{self.rule.id})",
-        }
-
-
-def _told(
-    rules: Iterable[FactRule], facts: Mapping[str, Any], node: str, origin: Any, version: str | None
-) -> list[Seen]:
-    seen = []
-    for order, rule in enumerate(rules):
-        if rule.in_force(version) and (held := all_hold(rule.when, facts)):
-            values, evidence = held
-            seen.append(
-                Seen(rule, node, tuple(evidence[:4]), {**_plain(facts), **values}, order=order, origin=origin)
-            )
-    return seen
-
-
-def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts that texts may name: ``flag.max_model_len`` as ``flag_max_model_len``."""
-    return {
-        name.replace(".", "_"): value
-        for name, value in facts.items()
-        if isinstance(value, str | int | float) and len(str(value)) < 200
-    }
-
-
-def _without_outweighed(seen: list[Seen]) -> list[Seen]:
-    lighter = {name for one in seen for name in one.rule.outweighs}
-    return [one for one in seen if one.rule.id not in lighter]
-
-
-# ------------------------------------------------------------------------------------------------------------
-# logs
-@dataclass(slots=True)
-class _Logs:
-    faults: list[Seen]
-    degraded: list[Seen]
-    counts: dict[str, int]
-    first: dict[str, logs.Hit]
-    wrapped: bool
-    ready: bool
-    progress: logs.Progress | None
-
-
-def _chosen_attempt(stream: logs.Stream) -> int | None:
-    """The attempt to judge: the last with a fault, unless a later one came up."""
-    last = stream.attempt
-    for attempt in range(last, -1, -1):
-        if attempt in stream.ready:
-            return attempt
-        if any(hit.rule.kind == "fault" for hit in stream.hits.values() if hit.attempt == attempt):
-            return attempt
-    return last
-
-
-def _weigh_logs(streams: list[logs.Stream]) -> _Logs:
-    result = _Logs([], [], {}, {}, False, False, None)
-    for stream in streams:
-        attempt = _chosen_attempt(stream)
-        hits = sorted(
-            (hit for hit in stream.hits.values() if hit.attempt == attempt), key=lambda hit: hit.order
-        )
-        ready = stream.ready.get(attempt) if attempt is not None else None
-        served = stream.served.get(attempt, -1) if attempt is not None else -1
-        wrapped = any(hit.rule.kind == "wrapper" and hit.last_order > max(served, ready or 0) for hit in hits)
-        broken = wrapped or any(hit.rule.kind == "fault" and hit.level == "error" for hit in hits)
-        result.wrapped |= wrapped
-        result.ready |= ready is not None
-        step = stream.progress.get(attempt) if attempt is not None else None
-        if step and (result.progress is None or not result.progress.rule.done):
-            result.progress = step
-        moving = stream.generated.get(attempt, -1) if attempt is not None else -1
-        for hit in hits:
-            if hit.rule.kind == "signal" and moving > hit.last_order:
-                continue  # tokens came again later
-            result.counts[hit.rule.id] = result.counts.get(hit.rule.id, 0) + hit.count
-            result.first.setdefault(hit.rule.id, hit)
-            if hit.rule.kind not in ("fault", "degraded"):
-                continue
-            seen = Seen(hit.rule, hit.node, tuple(hit.evidence), hit.values, hit.stamp, hit.order)
-            survived = ready is not None and hit.last_order < ready and hit.rule.kind == "fault"
-            passing = served > hit.last_order and not wrapped and not hit.rule.recurs
-            unheard = hit.level in ("warning", "info") and not (hit.rule.loud or broken)
-            if survived or (unheard and hit.rule.kind == "fault"):
-                continue
-            if hit.rule.kind == "degraded" or passing:
-                result.degraded.append(seen)
-            else:
-                result.faults.append(seen)
-    return result
-
-
-def _firsts(faults: list[Seen]) -> list[Seen]:
-    """The first fault of every node, the most telling tier first."""
-    firsts = {}
-    for node in dict.fromkeys(one.node for one in faults):
-        own = [one for one in faults if one.node == node]
-        tier = min(one.rule.tier for one in own)
-        own = [one for one in own if one.rule.tier == tier]
-        timed = all(one.stamp is not None for one in own)
-        firsts[node] = min(own, key=lambda one: ((one.stamp or 0.0) if timed else 0.0, one.order))
-    return list(firsts.values())
-
-
-def _root(faults: list[Seen]) -> tuple[Seen | None, list[Seen]]:
-    """The root cause, or the rivals between which the evidence does not decide."""
-    if not faults:
-        return None, []
-    tier = min(one.rule.tier for one in faults)
-    firsts = _firsts([one for one in faults if one.rule.tier == tier])
-    timed = [one for one in firsts if one.stamp is not None]
-    if len(timed) == len(firsts):
-        return min(timed, key=lambda one: (one.stamp, one.order)), []
-    categories = {one.rule.category for one in firsts}
-    if len(categories) == 1 or len(firsts) == 1:
-        return firsts[0], []
-    from_logs = [one for one in firsts if one.origin != "state"]
-    if len(from_logs) == 1:
-        return from_logs[0], []
-    return None, firsts
-
-
-# -----------------------------------------------------------------------------------------------------------
-# state
-def _node_facts(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {node: state.facts(part) for node, part in states.items()}
-
-
-def _across(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What differs between nodes: how many values a fact has, how far its figures lie apart."""
-    facts: dict[str, Any] = {}
-    named = {node: part for node, part in nodes.items() if node}
-    if len(named) < 2:
-        return facts
-    for path in {
-        path
-        for part in named.values()
-        for path in part
-        if path.startswith("state.") and not _NUMBERED.search(path)
-    }:
-        values = [part[path] for part in named.values() if path in part]
-        if len(values) < 2:
-            continue
-        facts[f"nodes.distinct.{path[6:]}"] = len({str(value) for value in values})
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            facts[f"nodes.spread.{path[6:]}"] = max(values) - min(values)
-    return facts
-
-
-# ----------------------------------------------------------------------------------------------------------
-# engine
 def read_response(body: Any, **context: Any) -> list[Finding]:
     """The findings of one response alone, the telling one first.
 
@@ -232,17 +46,19 @@ def read_response(body: Any, **context: Any) -> list[Finding]:
     ]
 
 
-def _from_response(body: Any, config: Mapping[str, Any]) -> list[Seen]:
-    settings = configuration.config_facts(config)
+def _from_response(
+    body: Any, config: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> list[Seen]:
+    settings = {**configuration.config_facts(config), **(settings or {})}
     for name in ("reasoning_parser", "tool_call_parser"):
         if config.get(name):
             settings[f"flag.{name}"] = config[name]
     facts = {**settings, **response.response_facts(body, config)}
-    seen = _told(response_rules(), facts, "", "response", settings.get("vllm"))
+    seen = told(response_rules(), facts, "", "response", settings.get("vllm"))
     return [
         replace(one, evidence=(_excerpt(facts),))
         for one in sorted(
-            _without_outweighed(seen),
+            without_outweighed(seen),
             key=lambda one: (LEVELS.index(one.rule.level), one.rule.tier, one.order),
         )
     ]
@@ -269,52 +85,52 @@ def diagnose(evidence: Mapping[str, Any], **context: Any) -> dict[str, Any]:
         settings = {**configuration.log_facts(head), **settings}
     version = settings.get("vllm")
     states = state.per_node(evidence.get("state") or {})
-    streams = [stream for node, text in texts.items() for stream in logs.read(str(node), text, version)]
-    weighed = _weigh_logs(streams)
-    quotes = _weigh_logs(
+    weighed = weigh(
+        [stream for node, text in texts.items() for stream in logs.read(str(node), text, version)]
+    )
+    quotes = weigh(
         [stream for node, part in states.items() for stream in logs.read(node, state.quoted(part), version)]
     )
     for rule_id, count in quotes.counts.items():
         weighed.counts[rule_id] = weighed.counts.get(rule_id, 0) + count
-    nodes = _node_facts(states)
-    told = {f"log.{rule_id}": count for rule_id, count in weighed.counts.items()}
-    told.update({"logs.ready": weighed.ready, "logs.nodes": len(texts)})
-    seen: list[Seen] = []
-    for node, facts in nodes.items():
-        seen += _told(state_rules(), {**settings, **told, **facts}, node, "state", version)
-    across = _across(nodes)
-    if across:
-        seen += [
-            one
-            for one in _told(state_rules(), {**settings, **told, **across}, "", "state", version)
-            if one.rule.id not in {other.rule.id for other in seen}
-        ]
-    merged = {
+    common = {
         **settings,
-        **told,
-        **{path: value for facts in nodes.values() for path, value in facts.items()},
+        **{f"log.{rule_id}": count for rule_id, count in weighed.counts.items()},
+        "logs.ready": weighed.ready,
+        "logs.nodes": len(texts),
+    }
+    body = evidence.get("response")
+    seen = [
+        *weighed.faults,
+        *weighed.degraded,
+        *_from_states({node: state.facts(part) for node, part in states.items()}, common, weighed, quotes),
+        *(_from_response(body, config, settings) if body not in (None, "") else ()),
+        *(replace(one, origin="state") for one in quotes.faults + quotes.degraded),
+    ]
+    return _verdict(without_outweighed(seen), weighed, body)
+
+
+def _from_states(
+    nodes: Mapping[str, Mapping[str, Any]], common: Mapping[str, Any], weighed: Weighed, quotes: Weighed
+) -> list[Seen]:
+    """Rules over facts: what lines and all nodes say together, then each node, then what differs between them."""
+    version = common.get("vllm")
+    merged = {
+        f"state.{node}.{path[6:]}": value for node, facts in nodes.items() for path, value in facts.items()
     }
     merged["state_text"] = "\n".join(str(facts.get("state_text", "")) for facts in nodes.values())
-    compounds = [
-        _placed(one, weighed, quotes) for one in _told(compound_rules(), merged, "", "compound", version)
+    seen = [
+        _placed(one, weighed, quotes)
+        for one in told(compound_rules(), {**common, **merged}, "", "compound", version)
     ]
-    body = evidence.get("response")
-    spoken = (
-        _from_response(
-            body, {**config, **{f"flag.{k[5:]}": v for k, v in settings.items() if k.startswith("flag.")}}
-        )
-        if body not in (None, "")
-        else []
-    )
-    everything = _without_outweighed(
-        weighed.faults
-        + weighed.degraded
-        + compounds
-        + seen
-        + spoken
-        + [replace(one, origin="state") for one in quotes.faults + quotes.degraded]
-    )
-    return _verdict(everything, weighed, body)
+    for node, facts in {**nodes, "": state.across(nodes), **({"": nodes[""]} if "" in nodes else {})}.items():
+        known = {one.rule.id for one in seen}
+        seen += [
+            one
+            for one in told(state_rules(), {**common, **facts}, node, "state", version)
+            if one.rule.id not in known
+        ]
+    return seen
 
 
 def _peek(text: Any) -> tuple[str, Any]:
@@ -325,7 +141,7 @@ def _peek(text: Any) -> tuple[str, Any]:
     return "\n".join(head), chain(head, iterator)
 
 
-def _placed(one: Seen, weighed: _Logs, quotes: _Logs) -> Seen:
+def _placed(one: Seen, weighed: Weighed, quotes: Weighed) -> Seen:
     """A compound at the first of the lines it speaks of."""
     rule = one.rule
     names = [condition["log"] for condition in getattr(rule, "when", ()) if "log" in condition]
@@ -345,7 +161,7 @@ def _placed(one: Seen, weighed: _Logs, quotes: _Logs) -> Seen:
     )
 
 
-def _verdict(seen: list[Seen], weighed: _Logs, body: Any) -> dict[str, Any]:
+def _verdict(seen: list[Seen], weighed: Weighed, body: Any) -> dict[str, Any]:
     answered = [one for one in seen if one.origin == "response" and one.rule.kind == "fault"]
     faults = [
         one
@@ -360,7 +176,7 @@ def _verdict(seen: list[Seen], weighed: _Logs, body: Any) -> dict[str, Any]:
     stalled = [one for one in faults if one.origin == "state" and one.rule.category == "hang"]
     if (logged and well and not weighed.ready) or (stalled and good):
         return _result("undecided", [_note("contradictory-run"), *_as("warning", logged or stalled)])
-    root, rivals = _root(faults)
+    root, rivals = first_cause(faults)
     if rivals:
         doubted = [replace(one, doubt=1) for one in rivals]
         return _result("undecided", [_note("contradictory-nodes"), *_as("warning", doubted)])
@@ -379,25 +195,25 @@ def _verdict(seen: list[Seen], weighed: _Logs, body: Any) -> dict[str, Any]:
     return _result("fault", [root.finding(), *_as("note", others), *_as(None, states)])
 
 
-def _without_fault(rest: list[Seen], weighed: _Logs, good: bool, seen: list[Seen]) -> dict[str, Any]:
-    told = sorted(_as(None, rest), key=lambda finding: LEVELS.index(finding["level"]))
+def _without_fault(rest: list[Seen], weighed: Weighed, good: bool, seen: list[Seen]) -> dict[str, Any]:
+    findings = sorted(_as(None, rest), key=lambda finding: LEVELS.index(finding["level"]))
     if good or (weighed.ready and not weighed.wrapped):
-        return _result("healthy", told)
+        return _result("healthy", findings)
     wrapped = weighed.wrapped or any(one.rule.kind == "wrapper" for one in seen)
     if wrapped or "python-exception" in weighed.counts:
-        return _result("undecided", [_look_next(weighed, seen), *told])
+        return _result("undecided", [_look_next(weighed, seen), *findings])
     step = weighed.progress
     if step is not None:
         values = {"detail": filled(step.rule.detail, step.values), "seconds_normal": step.rule.seconds_normal}
-        return _result("loading", [*told, _note("still-loading", values, node=step.node)])
+        return _result("loading", [*findings, _note("still-loading", values, node=step.node)])
     if any(one.rule.category == "healthy" for one in seen):
-        return _result("healthy", told)
-    if told and told[0]["level"] == "warning":
-        return _result("fault", told)
-    return _result("undecided", [*told, _note("nothing-recognised")])
+        return _result("healthy", findings)
+    if findings and findings[0]["level"] == "warning":
+        return _result("fault", findings)
+    return _result("undecided", [*findings, _note("nothing-recognised")])
 
 
-def _look_next(weighed: _Logs, seen: list[Seen]) -> dict[str, Any]:
+def _look_next(weighed: Weighed, seen: list[Seen]) -> dict[str, Any]:
     """What to look at when only the consequence was logged, or an error that no rule knows."""
     unknown = weighed.first.get("python-exception")
     if unknown is not None:

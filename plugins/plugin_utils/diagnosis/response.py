@@ -198,7 +198,8 @@ def _asked(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
 
 def joined(chunks: Sequence[Any]) -> dict[str, Any]:
     """The pieces of a stream as one completion."""
-    content, reasoning, calls = "", "", []
+    content, reasoning = "", ""
+    calls: list[Any] = []
     whole: dict[str, Any] = {}
     for chunk in chunks:
         if not isinstance(chunk, Mapping):

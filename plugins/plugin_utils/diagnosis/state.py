@@ -8,6 +8,7 @@ patterns over dotted paths, and every text in it is also read as a line of that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -70,6 +71,7 @@ def per_node(state: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 # Parts of a node's facts that are no state: records of plans hold texts about faults that did not happen.
+_NUMBERED = re.compile(r"\.\d+(?:\.|$)")  # places in lists differ between nodes and mean nothing
 _FOREIGN = ("deployments.", "plan.", "images.", "docker.images.", "interfaces.", "findings.", "env.")
 
 
@@ -103,3 +105,24 @@ def quoted(state: Mapping[str, Any]) -> list[str]:
         if isinstance(value, str) and len(value) > 12 and not path.startswith(_FOREIGN)
         for line in value.splitlines()
     ]
+
+
+def across(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What differs between nodes: how many values a fact has, how far its figures lie apart."""
+    facts: dict[str, Any] = {}
+    named = {node: part for node, part in nodes.items() if node}
+    if len(named) < 2:
+        return facts
+    for path in {
+        path
+        for part in named.values()
+        for path in part
+        if path.startswith("state.") and not _NUMBERED.search(path)
+    }:
+        values = [part[path] for part in named.values() if path in part]
+        if len(values) < 2:
+            continue
+        facts[f"nodes.distinct.{path[6:]}"] = len({str(value) for value in values})
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            facts[f"nodes.spread.{path[6:]}"] = max(values) - min(values)
+    return facts
