@@ -129,6 +129,9 @@ def _text_in_file(config: Mapping[str, Any]) -> Mapping[str, Any]:
         inner = nested
 
 
+_NO_NUMBER = -(1 << 62)
+
+
 class _Reader:
     """The text config of a checkpoint, with the family's defaults behind it."""
 
@@ -142,6 +145,7 @@ class _Reader:
         self.native_context = checkpoint.native_context
         self.checkpoint = checkpoint
         self.file = _text_in_file(checkpoint.config)
+        self._numbers: dict[tuple[str, ...], int] = {}
 
     def get(self, key: str | None, default: Any = None) -> Any:
         """What the file says, else what was derived from it, else the family's default."""
@@ -155,8 +159,11 @@ class _Reader:
 
     def number(self, *keys: str, default: int = 0) -> int:
         """The first of the keys that holds a number; one that holds 0 yields to the keys behind it."""
-        numbers = [value for value in map(self.get, keys) if _is_int(value)]
-        return next((int(value) for value in numbers if value), 0 if numbers else default)
+        found = self._numbers.get(keys)
+        if found is None:  # asked for in every layer, the same in all of them
+            numbers = [int(value) for value in map(self.get, keys) if _is_int(value)]
+            found = self._numbers[keys] = next(filter(None, numbers), 0 if numbers else _NO_NUMBER)
+        return default if found == _NO_NUMBER else found
 
 
 def _words(value: Any) -> list[str] | None:
