@@ -97,6 +97,7 @@ def diagnose(evidence: Mapping[str, Any], **context: Any) -> dict[str, Any]:
         **settings,
         **{f"log.{rule_id}": count for rule_id, count in weighed.counts.items()},
         "logs.ready": weighed.ready,
+        "logs.failed": weighed.failed,
         "logs.nodes": len(texts),
     }
     body = evidence.get("response")
@@ -113,7 +114,7 @@ def diagnose(evidence: Mapping[str, Any], **context: Any) -> dict[str, Any]:
 def _from_states(
     nodes: Mapping[str, Mapping[str, Any]], common: Mapping[str, Any], weighed: Weighed, quotes: Weighed
 ) -> list[Seen]:
-    """Rules over facts: what lines and all nodes say together, then each node, then what differs between them."""
+    """Rules over facts: what lines and all nodes say together, then each node, then what differs."""
     version = common.get("vllm")
     merged = {
         f"state.{node}.{path[6:]}": value for node, facts in nodes.items() for path, value in facts.items()
@@ -200,8 +201,9 @@ def _without_fault(rest: list[Seen], weighed: Weighed, good: bool, seen: list[Se
     if good or (weighed.ready and not weighed.wrapped):
         return _result("healthy", findings)
     wrapped = weighed.wrapped or any(one.rule.kind == "wrapper" for one in seen)
-    if wrapped or "python-exception" in weighed.counts:
-        return _result("undecided", [_look_next(weighed, seen), *findings])
+    if wrapped or weighed.failed:
+        verdict: Verdict = "fault" if weighed.failed else "undecided"
+        return _result(verdict, [_look_next(weighed, seen), *findings])
     step = weighed.progress
     if step is not None:
         values = {"detail": filled(step.rule.detail, step.values), "seconds_normal": step.rule.seconds_normal}
@@ -216,7 +218,7 @@ def _without_fault(rest: list[Seen], weighed: Weighed, good: bool, seen: list[Se
 def _look_next(weighed: Weighed, seen: list[Seen]) -> dict[str, Any]:
     """What to look at when only the consequence was logged, or an error that no rule knows."""
     unknown = weighed.first.get("python-exception")
-    if unknown is not None:
+    if unknown is not None and weighed.failed:
         return _note("unrecognised-error", unknown.values, tuple(unknown.evidence), unknown.node)
     wrappers = [hit for hit in weighed.first.values() if hit.rule.kind == "wrapper"]
     rules = [hit.rule for hit in wrappers] + [one.rule for one in seen if one.rule.kind == "wrapper"]

@@ -21,6 +21,7 @@ class Weighed:
     wrapped: bool
     ready: bool
     progress: logs.Progress | None
+    failed: bool = False
 
 
 def _chosen_attempt(stream: logs.Stream) -> int | None:
@@ -51,6 +52,10 @@ def weigh(streams: list[logs.Stream]) -> Weighed:
         step = stream.progress.get(attempt) if attempt is not None else None
         if step and (result.progress is None or not result.progress.rule.done):
             result.progress = step
+        unknown = next((hit for hit in hits if hit.rule.id == "python-exception"), None)
+        reached = max(ready or 0, served, step.order if step else 0)
+        if unknown and (wrapped or unknown.last_order > reached):
+            result.failed = True  # it ends with an exception, whatever it means
         moving = stream.generated.get(attempt, -1) if attempt is not None else -1
         for hit in hits:
             if hit.rule.kind == "signal" and moving > hit.last_order:

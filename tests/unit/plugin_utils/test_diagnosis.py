@@ -86,11 +86,12 @@ def test_wrappers_alone_leave_it_undecided_and_say_where_to_look():
     assert all(finding["level"] != "error" for finding in result["findings"])
 
 
-def test_an_unknown_exception_is_shown_and_leaves_it_undecided():
+def test_an_unknown_exception_is_shown_as_it_is():
     result = diagnose(
         {"logs": {"head": "\n".join([_error("12:00:01", "RuntimeError: gremlins in the pipe"), WRAPPER])}}
     )
-    assert (result["verdict"], _root(result)) == ("undecided", "unrecognised-error")
+    assert (result["verdict"], _root(result)) == ("fault", "unrecognised-error")
+    assert result["findings"][0]["confidence"] == "low"
     assert "gremlins" in result["findings"][0]["what"]
 
 
@@ -197,7 +198,7 @@ def test_docker_json_lines_and_colours_are_unwrapped():
 
 def test_the_version_chooses_the_rules():
     line = "RuntimeError: Every node should have a unique IP address. Got 2 nodes"
-    assert diagnose({"logs": {"head": line}, "config": {"vllm": "0.33.0"}})["verdict"] == "undecided"
+    assert _root(diagnose({"logs": {"head": line}, "config": {"vllm": "0.33.0"}})) == "unrecognised-error"
     assert _root(diagnose({"logs": {"head": line}, "config": {"vllm": "0.19.0"}})) == "every-node-unique-ip"
 
 
