@@ -37,6 +37,7 @@ _MIXERS = {
     "kda": "linear_attention",
     "deepseek_sparse_attention": "full_attention",
     "full_attention_moe": "full_attention",
+    "indexed_attention": "full_attention",
 }
 # Layers of configs whose list names the feed-forward part as a layer of its own.
 _FEED_FORWARD = {"-": "dense", "mlp": "dense", "ffn": "dense", "E": "sparse", "moe": "sparse", "S": "sparse"}
