@@ -14,7 +14,7 @@ from ansible.utils.display import Display
 display = Display()
 
 
-class ActionModule(ActionBase):
+class ActionModule(ActionBase):  # type: ignore[misc]
     """Runs on the controller alone."""
 
     TRANSFERS_FILES = False

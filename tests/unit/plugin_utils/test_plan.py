@@ -307,6 +307,7 @@ def test_assumed_nodes_are_said_to_be() -> None:
         ({"context": 200_000}, 1, "context", "131072"),
         ({"gpu_memory_utilization": 1.5}, 1, "gpu_memory_utilization", "expected"),
         ({"concurrency": 0}, 1, "concurrency", "expected"),
+        ({"reserve_bytes": 200 * GIB}, 1, "reserve_bytes", "less than"),
         ({"placement": "everywhere"}, 1, "placement", "single"),
         ({"placement": "tensor"}, 1, "placement", "two nodes"),
         ({"placement": "pipeline"}, 1, "placement", "two nodes"),
