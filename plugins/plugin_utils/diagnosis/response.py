@@ -52,6 +52,7 @@ _TOOL_MARKUP: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("granite", r"<\|tool_call\|>"),
         ("openai", r"to=functions\.\w{1,80}"),
         ("internlm", r"<\|action_start\|>"),
+        ("lfm2", r"<\|tool_call_start\|>"),
         ("phi4_mini_json", r"functools\["),
         ("seed_oss", r"<seed:tool_call>"),
         ("functiongemma", r"<start_function_call>"),
