@@ -36,6 +36,19 @@ def does_not_fit(layout: Layout, ways: Sequence[str]) -> Finding:
     )
 
 
+def cache_too_small(concurrency: float, requests: int, context: int, largest: int) -> Finding:
+    """The cache as asked for does not hold what must fit: vLLM would not start, or the wish not be met."""
+    fix = f"shorten the context (vllm_context: {largest})" if largest else "leave it out"
+    return Finding(
+        "error",
+        "cache-too-small",
+        f"The cache holds {concurrency:.2f} requests of {context:,} tokens, and {requests} must fit.",
+        "vLLM does not start when its cache cannot hold one request of full length.",
+        f"Raise vllm_kv_cache_memory_bytes or vllm_gpu_memory_utilization, or {fix}.",
+        "vLLM 0.33, v1/core/kv_cache_planning.py",
+    )
+
+
 def near_the_limit(layout: Layout) -> Finding:
     """A node goes beyond what is known to load without trouble."""
     index = max(

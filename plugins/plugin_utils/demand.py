@@ -87,7 +87,10 @@ def _partition(text: str | None) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a layout takes on each of its nodes, in bytes; ``kv`` and ``states`` for the asked requests."""
+    """What a layout takes on each of its nodes, in bytes; ``kv`` and ``states`` for the asked requests.
+
+    ``spare`` is the block of the cache that vLLM never hands out.
+    """
 
     pipeline: int
     tensor: int
@@ -98,11 +101,13 @@ class Demand:
     kv: tuple[int, ...]
     states: tuple[int, ...]
     overhead: tuple[int, ...]
+    spare: tuple[int, ...]
 
     @property
     def footprints(self) -> tuple[int, ...]:
         """All of it, node by node."""
-        return tuple(map(sum, zip(self.weights, self.kv, self.states, self.overhead, strict=True)))
+        parts = (self.weights, self.kv, self.states, self.overhead, self.spare)
+        return tuple(map(sum, zip(*parts, strict=True)))
 
     def cache_room(
         self, nodes: Sequence[Node], share: float, kv_cache_memory_bytes: int | None
@@ -176,6 +181,7 @@ class Scales:
             kv=kv,
             states=states,
             overhead=self._overhead(pipeline, tensor),
+            spare=cache.null_block_bytes if cache.rules.on("null_block_reserved") else (0,) * len(whole),
         )
 
     def _overhead(self, pipeline: int, tensor: int) -> tuple[int, ...]:

@@ -86,7 +86,7 @@ def make_plan(model: Mapping[str, Any], nodes: Any, **wishes: Any) -> dict[str, 
         *memory_findings(checkpoint, engine.kv_cache_dtype, wish.speculative, image.version),
         *spec.findings,
         *_placement_findings(scales, layout, tried, wish, most, speed),
-        *_memory_findings(scales, layout, told, wish, concurrency, largest),
+        *_memory_findings(scales, layout, told, wish, concurrency, largest, available),
     ]
     if not runs:
         findings.append(advice.pipeline_refused(checkpoint.architecture, True, _tensor_sizes(checkpoint)))
@@ -207,7 +207,7 @@ def _memory_nodes(layout: Layout, demand: Demand) -> list[dict[str, Any]]:
                 "weight_bytes": demand.weights[index],
                 "kv_bytes": demand.kv[index],
                 "state_bytes": demand.states[index],
-                "overhead_bytes": demand.overhead[index],
+                "overhead_bytes": demand.overhead[index] + demand.spare[index],
                 "footprint_bytes": footprint,
                 "headroom_bytes": layout.allowed_bytes[index] - footprint,
                 "memory_total_bytes": node.memory_total_bytes,
@@ -275,12 +275,20 @@ def _placement_findings(
 
 
 def _memory_findings(
-    scales: Scales, layout: Layout, told: Told, wish: Wishes, concurrency: float, largest: int
+    scales: Scales,
+    layout: Layout,
+    told: Told,
+    wish: Wishes,
+    concurrency: float,
+    largest: int,
+    available: tuple[int, ...],
 ) -> list[Finding]:
     ask = scales.ask
     found = []
     if not layout.fits:
         found.append(advice.does_not_fit(layout, remedies(scales, layout, told)))
+    elif not layout.weighed.cache.fits(available, ask.context, ask.requests):
+        found.append(advice.cache_too_small(concurrency, ask.requests, ask.context, largest))
     elif not layout.comfortable:
         found.append(advice.near_the_limit(layout))
     usual = budget(layout.kind, [_idle(node) for node in layout.nodes], told)

@@ -264,6 +264,15 @@ def test_asked_cache_is_the_cache() -> None:
     assert plan["memory"]["kv_tokens"] == 8 * GIB // 131072
 
 
+def test_asked_cache_that_is_too_small() -> None:
+    plan = make_plan(llama(), nodes(1), kv_cache_memory_bytes=1 * GIB, context=131072)
+    assert not plan["fits"]
+    assert "cache-too-small" in ids(plan, "error")
+    assert f"vllm_context: {plan['memory']['largest_context']}" in plan["findings"][0]["fix"]
+    shorter = plan["memory"]["largest_context"]
+    assert make_plan(llama(), nodes(1), kv_cache_memory_bytes=1 * GIB, context=shorter)["fits"]
+
+
 def test_asked_concurrency_must_fit() -> None:
     plan = make_plan(llama(), nodes(1), context=131072, concurrency=6)
     assert not plan["fits"]
