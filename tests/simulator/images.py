@@ -95,6 +95,10 @@ def ensure_store(settings: Settings, node_image: str) -> Store:
     base = ensure_base(settings)
     with step("build the serving image (real vLLM and Ray for the CPU) and the models"):
         _build_store(settings, store, node_image, base)
+    for other in _stores():
+        # Nodes made from an older one keep their links to its layers.
+        if other != store:
+            remove_store(other)
     return store
 
 
@@ -130,15 +134,20 @@ def _build_store(settings: Settings, store: Store, node_image: str, base: str) -
         raise CommandFailed(f"the serving image could not be built\n{last_words}\n(all of it: {log})")
 
 
+def _stores() -> list[Store]:
+    names = docker("ps", "--all", "--filter", f"label={LABEL}=store", "--format", "{{.Names}}").split()
+    return [Store(name) for name in names]
+
+
 def remove_store(store: Store) -> None:
-    docker("rm", "--force", store.container) if docker_ok("container", "inspect", store.container) else None
+    if docker_ok("container", "inspect", store.container):
+        docker("rm", "--force", store.container)
     docker("volume", "rm", "--force", store.docker_volume, store.models_volume)
 
 
 def remove_all() -> None:
     """All stores, images and base images that any settings made."""
-    for container in docker("ps", "--all", "--quiet", "--filter", f"label={LABEL}=store").split():
-        name = docker("inspect", "--format", "{{.Name}}", container).lstrip("/")
-        remove_store(Store(name))
+    for store in _stores():
+        remove_store(store)
     for image in docker("images", "--quiet", "--filter", f"label={LABEL}=image").split():
         docker("rmi", "--force", image)
