@@ -274,6 +274,17 @@ def _latent(reader: _Reader) -> bool:
     return any(name in knowledge("attention")["latent"]["model_types"] for name in reader.types)
 
 
+def _of_layer(reader: _Reader, layer: int) -> Mapping[str, Any]:
+    """What transformers' ``per_layer_config`` changes for one layer; its keys are numbers, some with zeros ahead."""
+    layers = reader.file.get("per_layer_config")
+    if not isinstance(layers, Mapping):
+        return {}
+    own = next(
+        (value for key, value in layers.items() if str(key).lstrip("0") == str(layer).lstrip("0")), None
+    )
+    return own if isinstance(own, Mapping) else {}
+
+
 def _geometry(reader: _Reader, kind: str, layer: int) -> tuple[int, int, int]:
     """KV heads, width of a key and of a value, before tensor parallel."""
     row = reader.row
@@ -300,15 +311,21 @@ def _geometry(reader: _Reader, kind: str, layer: int) -> tuple[int, int, int]:
     head_dim = head_dim or reader.checkpoint.hidden_size // max(heads, 1)
     head_dim_v = reader.number("v_head_dim", default=head_dim) if row.get("own_v_head_dim") else head_dim
     special: Mapping[str, str] = row.get(f"{kind}_geometry") or {}
-    source: Any = (
-        reader.get(row.get(f"{kind}_geometry_in")) if row.get(f"{kind}_geometry_in") else reader.text
-    )
-    if special and isinstance(source, Mapping):
-        kv_heads = _whole(source.get(special["kv_heads"]), kv_heads)
+    nested_key = row.get(f"{kind}_geometry_in")
+    source: Any = reader.get(nested_key) if nested_key else reader
+    if special and isinstance(source, Mapping | _Reader):
+        gate = special.get("kv_heads_if")
+        if gate is None or reader.get(gate):
+            kv_heads = _whole(source.get(special["kv_heads"]), kv_heads)
         width = _whole(source.get(special["head_dim"]), 0)
         if width:
             head_dim, head_dim_v = width, width
         head_dim_v = _whole(source.get(special.get("head_dim_v", "")), head_dim_v)
+    single = _of_layer(reader, layer)
+    if single:
+        kv_heads = _whole(single.get("num_key_value_heads"), kv_heads)
+        head_dim = _whole(single.get("head_dim"), head_dim)
+        head_dim_v = head_dim
     return max(kv_heads, 1), head_dim, head_dim_v
 
 
@@ -476,6 +493,8 @@ def _worked_out(checkpoint: Checkpoint) -> tuple[LayerCache, ...]:
             caches += _compressed(reader, index, ratio, draft=index >= layers)
         return tuple(caches)
     kinds = _kinds(reader)
+    if row.get("last"):
+        kinds[-1] = str(row["last"])
     shared = reader.number(row.get("shared_key", ""))
     for index, kind in enumerate(kinds[: layers - shared]):
         for _ in range(int(row.get("attentions_per_layer", 1))):

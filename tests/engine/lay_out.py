@@ -59,6 +59,7 @@ def lay_out(case: dict, folder: str, first: bool) -> dict:
             if spec is not None and not getattr(layer, "kv_sharing_target_layer_name", None):
                 specs[name] = spec
         del model
+        config.cache_config.kv_cache_layout = "LBHNC"  # the only one the CPU's kernels read
         groups = kv_cache_utils.get_kv_cache_groups(config, specs)
         blocks = [
             -(-group.kv_cache_spec.max_memory_usage_bytes(config) // group.kv_cache_spec.page_size_bytes)

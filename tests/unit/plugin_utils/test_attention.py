@@ -136,9 +136,22 @@ def test_two_head_geometries() -> None:
         num_key_value_heads=8,
         global_head_dim=512,
         num_global_key_value_heads=2,
+        attention_k_eq_v=True,
     )
     geometries = {(cache.kind, cache.kv_heads, cache.head_dim) for cache in layer_caches(model)}
     assert geometries == {("sliding", 8, 256), ("full", 2, 512)}
+
+
+def test_geometry_of_single_layers_as_newer_files_write_it() -> None:
+    model = checkpoint(
+        "gemma4_text",
+        num_hidden_layers=12,
+        sliding_window=512,
+        head_dim=256,
+        per_layer_config={"05": {"head_dim": 512}, "11": {"head_dim": 512, "num_key_value_heads": 2}},
+    )
+    full = [(c.layer, c.kv_heads, c.head_dim, c.head_dim_v) for c in layer_caches(model) if c.kind == "full"]
+    assert full == [(5, 4, 512, 512), (11, 2, 512, 512)]
 
 
 def test_keys_wider_than_values() -> None:
