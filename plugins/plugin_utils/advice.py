@@ -108,6 +108,19 @@ def tensor_chosen(nodes: int, measured_fabric: bool) -> Finding:
     )
 
 
+def draft_in_a_pipeline(version: str) -> Finding:
+    """Draft layers and pipeline stages came together late."""
+    return Finding(
+        "warning",
+        "draft-in-a-pipeline",
+        f"Speculative decoding in a pipeline is young, and the image holds vLLM {version}.",
+        "Draft classes gained pipeline stages between 0.25.1 and 0.33, and fastsafetensors loads no draft"
+        " that lies on one stage alone.",
+        "Use vLLM 0.33 or newer and the plain loader, or leave vllm_speculative out.",
+        "vLLM 0.33, v1/worker/gpu/spec_decode/utils.py; model registry of 0.25.1 and 0.33",
+    )
+
+
 def sustained_load(fits_one_node: bool) -> Finding:
     """Several nodes are for capacity; heavy load belongs on one."""
     return Finding(

@@ -22,12 +22,14 @@ from .memory import kv_bytes_per_token, load_transient_bytes, memory_findings
 from .placement import Kind, Layout, Node, Placement, Told, budget, choose, limits, read_nodes, utilization
 from .remedies import remedies
 from .serving import serve_spec
-from .speed import Speed, decode_speed
+from .speed import Speed, decode_speed, usual_depth
+from .versions import version
 from .weights import Weights, active_weight_bytes, weigh, weight_findings
 from .wishes import Wishes, read_wishes
 
 DEFAULT_LAUNCHER = "ray"
 # Attention whose kernels may exceed the shared memory of SM 12.1.
+DRAFTS_IN_STAGES = "0.33.0"
 KERNELS_TO_TRY = frozenset({"mla", "gdn", "kda", "linear"})
 
 
@@ -243,7 +245,7 @@ def _speed(
         min(node.bandwidth_gb_s for node in nodes),
         pipeline,
         tensor,
-        depth_tokens,
+        min(depth_tokens or usual_depth(), scales.ask.context),
         enforce_eager=scales.ask.enforce_eager,
         speculative_tokens=scales.ask.speculative.num_tokens if scales.ask.speculative else 0,
     )
@@ -264,6 +266,9 @@ def _placement_findings(
             other = _speed(scales, layout.nodes, 1, count)
             found.append(advice.tensor_offered(count, other.expected, speed.expected))
         found += scales.balance(layout)
+        fast = any("fastsafetensors" in word for word in wish.extra_args)
+        if wish.speculative is not None and (fast or version(scales.ask.version) < version(DRAFTS_IN_STAGES)):
+            found.append(advice.draft_in_a_pipeline(scales.ask.version))
     if count > 1:
         one = layout.nodes[:1]
         footprints, _demand = scales.weigh("single", one)

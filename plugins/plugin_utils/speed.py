@@ -87,6 +87,11 @@ def _model() -> Mapping[str, Any]:
     return data
 
 
+def usual_depth() -> int:
+    """Tokens of conversation for which published figures hold."""
+    return int(_model()["depth_tokens"]["value"])
+
+
 def _row(table: Mapping[str, Any], name: str) -> Any:
     return table.get(name, table["other"])
 
@@ -107,7 +112,7 @@ def decode_speed(
     many are accepted depends on the text.
     """
     model = _model()
-    depth = int(model["depth_tokens"]["value"]) if depth_tokens is None else depth_tokens
+    depth = usual_depth() if depth_tokens is None else depth_tokens
     rows = _row(model["formats"], decoding.format)
     bandwidth = bandwidth_gb_s * 1e9
     reading = (

@@ -302,6 +302,32 @@ def test_architecture_that_cannot_be_cut() -> None:
     assert make_plan(model, nodes(2))["fits"], "one node is no pipeline"
 
 
+@pytest.mark.parametrize(
+    ("wishes", "warned"),
+    [
+        ({"vllm_version": "0.32.0"}, True),
+        ({"vllm_version": "0.33.0"}, False),
+        ({"vllm_version": "0.33.0", "extra_args": ["--load-format", "fastsafetensors"]}, True),
+    ],
+)
+def test_drafts_in_a_pipeline(wishes: dict[str, Any], warned: bool) -> None:
+    speculative = {"method": "mtp", "num_tokens": 2}
+    model = known("Qwen3.6-27B-FP8")
+    plan = make_plan(model, nodes(2), placement="pipeline", speculative=speculative, **wishes)
+    assert ("draft-in-a-pipeline" in ids(plan, "warning")) is warned
+    alone = make_plan(model, nodes(1), speculative=speculative, **wishes)
+    assert "draft-in-a-pipeline" not in ids(alone)
+
+
+def test_own_drafts_are_loaded_when_asked() -> None:
+    model = known("Qwen3.6-27B-FP8")
+    asked = make_plan(model, nodes(1), speculative={"method": "mtp", "num_tokens": 2})
+    plain = make_plan(model, nodes(1))
+    rows = [plan["memory"]["nodes"][0] for plan in (asked, plain)]
+    assert rows[0]["overhead_bytes"] > rows[1]["overhead_bytes"] + GIB // 4
+    assert asked["speed"]["roofline_tokens_per_second"] > plain["speed"]["roofline_tokens_per_second"]
+
+
 def test_assumed_nodes_are_said_to_be() -> None:
     assert "nodes-assumed" in ids(make_plan(llama(), ["a"]))
     assert "nodes-assumed" not in ids(make_plan(llama(), nodes(1)))
