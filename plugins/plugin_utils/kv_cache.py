@@ -488,26 +488,56 @@ def make_pages(
 ) -> list[Page]:
     """One page a cache. ``as_full`` counts windows and chunks as full attention (no hybrid cache manager);
     ``window_block`` is the block of sliding layers where it is not the attention block."""
+    made: dict[tuple[Any, ...], Page] = {}
     pages = []
     for cache in caches:
-        if cache.kind in STATES:
-            size = state_page(cache)
-            pages.append(Page("state", state_block, max(size, state_page_padded or 0), geometry=(size,)))
-            continue
-        tokens = cache.block or block
-        if window_block and cache.kind == "sliding" and not as_full:
-            tokens = window_block
-        row = token_bytes(cache, dtype, tensor)
-        size = tokens // cache.compress_ratio * row
-        if cache.block is not None:
-            alignment = dtype.alignment or 512
-            size = _ceil(size, alignment) * alignment
-        windowed = cache.kind in ("sliding", "chunked", "sliding-mla")
-        kind = "full" if as_full and windowed and cache.kind != "sliding-mla" else cache.kind
-        heads = max(1, cache.kv_heads // tensor)
-        geometry = (heads, cache.head_dim, cache.head_dim_v, cache.compress_ratio)
-        pages.append(Page(kind, tokens, size, cache.window if kind != "full" else None, geometry))
+        key = (
+            cache.kind,
+            cache.kv_heads,
+            cache.head_dim,
+            cache.head_dim_v,
+            cache.window,
+            cache.compress_ratio,
+            cache.element_bytes,
+            cache.block,
+            cache.states,
+        )
+        page = made.get(key)
+        if page is None:  # most layers are like another
+            page = made[key] = _page(
+                cache, dtype, tensor, block, state_page, state_page_padded, state_block, as_full, window_block
+            )
+        pages.append(page)
     return pages
+
+
+def _page(
+    cache: LayerCache,
+    dtype: KvDtype,
+    tensor: int,
+    block: int,
+    state_page: Callable[[LayerCache], int],
+    state_page_padded: int | None,
+    state_block: int,
+    as_full: bool,
+    window_block: int | None,
+) -> Page:
+    if cache.kind in STATES:
+        size = state_page(cache)
+        return Page("state", state_block, max(size, state_page_padded or 0), geometry=(size,))
+    tokens = cache.block or block
+    if window_block and cache.kind == "sliding" and not as_full:
+        tokens = window_block
+    row = token_bytes(cache, dtype, tensor)
+    size = tokens // cache.compress_ratio * row
+    if cache.block is not None:
+        alignment = dtype.alignment or 512
+        size = _ceil(size, alignment) * alignment
+    windowed = cache.kind in ("sliding", "chunked", "sliding-mla")
+    kind = "full" if as_full and windowed and cache.kind != "sliding-mla" else cache.kind
+    heads = max(1, cache.kv_heads // tensor)
+    geometry = (heads, cache.head_dim, cache.head_dim_v, cache.compress_ratio)
+    return Page(kind, tokens, size, cache.window if kind != "full" else None, geometry)
 
 
 def stage_positions(caches: Sequence[LayerCache], bounds: Sequence[tuple[int, int]]) -> tuple[int, ...]:
