@@ -137,7 +137,7 @@ def _from_states(
 def _peek(text: Any) -> tuple[str, Any]:
     if isinstance(text, str):
         return text[:100_000], text
-    iterator = iter(text)
+    iterator = iter(text or ())
     head = list(islice(iterator, _HEAD_LINES))
     return "\n".join(head), chain(head, iterator)
 

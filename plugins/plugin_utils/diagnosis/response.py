@@ -84,6 +84,14 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
 def repetition(text: str) -> float:
     """Share of a text that is one short piece said again and again, between 0 and 1."""
     sample = text[-4000:].strip()
@@ -169,8 +177,8 @@ def _asked(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
     limit = request.get("max_completion_tokens") or request.get("max_tokens")
     if limit is None and (match := _MAX_TOKENS.search(str(config.get("flags", "")))):
         limit = match[1]
-    if limit is not None:
-        facts["max_tokens"] = int(limit)
+    if str(limit).isdigit():
+        facts["max_tokens"] = int(str(limit))
     switch = request.get("chat_template_kwargs")
     told = f"{json.dumps(switch) if isinstance(switch, Mapping) else ''} {config.get('flags', '')}"
     if re.search(r"(?:enable_thinking|thinking)\"?[ :=]{1,3}(?:\\?\")?false", told, re.IGNORECASE):
@@ -206,11 +214,11 @@ def joined(chunks: Sequence[Any]) -> dict[str, Any]:
         if not isinstance(chunk, Mapping):
             continue
         whole.update({name: chunk[name] for name in ("model", "usage", "error") if chunk.get(name)})
-        for choice in chunk.get("choices") or ():
-            delta = choice.get("delta") or choice.get("message") or {}
+        for choice in map(_mapping, _sequence(chunk.get("choices"))):
+            delta = _mapping(choice.get("delta") or choice.get("message"))
             content += _text(delta.get("content"))
             reasoning += _text(delta.get("reasoning") or delta.get("reasoning_content"))
-            calls += delta.get("tool_calls") or []
+            calls += _sequence(delta.get("tool_calls"))
             whole["finish"] = choice.get("finish_reason") or whole.get("finish")
     message = {"content": content or None, "reasoning": reasoning or None, "tool_calls": calls[:1]}
     return {**whole, "choices": [{"message": message, "finish_reason": whole.pop("finish", None)}]}

@@ -89,12 +89,14 @@ def facts(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _derived(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """What our own facts say only together: the fabric's MTU, groups that the user manager lacks."""
-    for interface in state.get("interfaces") or ():
+    interfaces, user = state.get("interfaces"), state.get("user")
+    for interface in interfaces if isinstance(interfaces, list | tuple) else ():
         if isinstance(interface, Mapping) and interface.get("rdma_devices") and interface.get("carrier"):
             yield f"mtu.{interface.get('name')}", interface.get("mtu")
-    user = state.get("user")
-    if isinstance(user, Mapping) and user.get("manager_groups") is not None:
-        yield "docker_group_stale", "docker" in (set(user.get("groups") or ()) - set(user["manager_groups"]))
+    if isinstance(user, Mapping):
+        on_disk, held = user.get("groups"), user.get("manager_groups")
+        if isinstance(on_disk, list | tuple) and isinstance(held, list | tuple):
+            yield "docker_group_stale", "docker" in on_disk and "docker" not in held
 
 
 def quoted(state: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from typing import Any
 
@@ -397,3 +398,44 @@ def test_a_stream_is_read_as_one_answer():
         ]
     )
     assert [finding.id for finding in read_response(events)] == ["think-leak"]
+
+
+_KEYS = (
+    "choices",
+    "message",
+    "content",
+    "reasoning",
+    "tool_calls",
+    "function",
+    "arguments",
+    "usage",
+    "error",
+    "delta",
+    "request",
+    "messages",
+    "max_tokens",
+    "logprobs",
+    "detail",
+    "interfaces",
+    "user",
+    "groups",
+    "manager_groups",
+)
+_LEAVES: tuple[Any, ...] = (None, "", 0, -1.5, True, "error", "stop", [], {}, [None], "RuntimeError: x")
+
+
+def _anything(dice: random.Random, depth: int = 0) -> Any:
+    kind = dice.random()
+    if depth > 3 or kind < 0.4:
+        return dice.choice(_LEAVES)
+    if kind < 0.6:
+        return [_anything(dice, depth + 1) for _ in range(dice.randint(0, 3))]
+    return {dice.choice(_KEYS): _anything(dice, depth + 1) for _ in range(dice.randint(0, 5))}
+
+
+def test_bodies_and_states_of_any_shape_are_survived():
+    dice = random.Random(5)
+    for _ in range(600):
+        state = {"one": _anything(dice), "two": _anything(dice)}
+        result = diagnose({"response": _anything(dice), "state": state, "logs": {"one": None, "two": ["x"]}})
+        assert result["verdict"] in ("fault", "healthy", "loading", "undecided")
