@@ -90,7 +90,7 @@ _TOWER_KEYS = (
 )
 # Sizes without which nothing can be said; defaults never stand in for them in a config of its own.
 _ESSENTIAL = ("num_hidden_layers", "hidden_size", "vocab_size")
-_SIZES = frozenset((*_ESSENTIAL, "num_attention_heads", "intermediate_size"))
+_SIZES = frozenset((*_ESSENTIAL, "num_attention_heads", "intermediate_size", "max_position_embeddings"))
 # Numbers written back into ``text`` under their present names.
 _DERIVED = ("num_key_value_heads", "head_dim", "moe_intermediate_size")
 _FLOAT_BYTES = {

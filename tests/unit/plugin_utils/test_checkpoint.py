@@ -173,6 +173,10 @@ def test_own_config_does_not() -> None:
         read({**LLAMA, "model_type": "qwen3"}, vocab_size=...)
 
 
+def test_context_that_is_not_said_is_not_known() -> None:
+    assert read({**LLAMA, "model_type": "granitemoehybrid"}, max_position_embeddings=...).native_context is None
+
+
 def test_but_where_the_familys_files_leave_it_out() -> None:
     model = read(
         {
