@@ -11,7 +11,7 @@ from typing import Any
 def plain(value: Any) -> Any:
     """The same value in built-in types; iterables of lines are left as they are, they may be streams."""
     if isinstance(value, str):
-        return str.__str__(value) if type(value) is str else "".join(value)
+        return str.__str__(value)
     if isinstance(value, Mapping):
         return {plain(key) if isinstance(key, str) else key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
