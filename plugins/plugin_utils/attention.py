@@ -185,12 +185,11 @@ def _named(words: Sequence[str], reader: _Reader) -> list[str]:
     known = knowledge("attention")["layer_words"]["words"]
     other = str(reader.row.get("other") or "")
     linear = _linear_kind(reader)
+    exact = {"linear": other if other in STATES else linear, "mamba": linear}
     kinds = []
     for word in words:
-        kind = str(known.get(word, "full"))
-        if kind == "linear" and other in STATES:
-            kind = other
-        kinds.append(kind.replace("linear", linear).replace("mamba", linear) if kind != linear else kind)
+        parts = str(known.get(word, "full")).split("+")
+        kinds.append("+".join(exact.get(part, part) for part in parts))
     return kinds
 
 
@@ -275,7 +274,7 @@ def _latent(reader: _Reader) -> bool:
 
 
 def _of_layer(reader: _Reader, layer: int) -> Mapping[str, Any]:
-    """What transformers' ``per_layer_config`` changes for one layer; its keys are numbers, some with zeros ahead."""
+    """What transformers' ``per_layer_config`` changes for one layer; its keys may have zeros ahead."""
     layers = reader.file.get("per_layer_config")
     if not isinstance(layers, Mapping):
         return {}

@@ -82,6 +82,11 @@ def counts(model: Checkpoint) -> dict[str, int]:
             {"layer_types": ["mamba"] * 7 + ["attention"], "mamba_n_heads": 8},
             {"mamba2": 7, "full": 1},
         ),
+        (
+            "granitemoehybrid",  # as newer files write it
+            {"layer_types": ["linear_attention"] * 7 + ["full_attention"], "mamba_n_heads": 8},
+            {"mamba2": 7, "full": 1},
+        ),
         ("bamba", {"attn_layer_indices": [3], "mamba_n_heads": 8}, {"mamba2": 7, "full": 1}),
         ("falcon_h1", {"mamba_n_heads": 8}, {"mamba2": 8, "full": 8}),
         ("falcon_mamba", {"num_attention_heads": None, "num_key_value_heads": None}, {"mamba1": 8}),
