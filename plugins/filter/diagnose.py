@@ -22,7 +22,7 @@ options:
     description:
       - The evidence; every part is optional.
       - C(logs) maps node names to log texts (journal, C(docker logs), kernel log; one text a node).
-      - C(response) is one body of the API, a completion or an error, with the C(request) inside
+      - C(response) is one body of the API, a completion, a stream or an error, with the C(request) inside
         it where it is known.
       - C(state) maps node names to nested facts (systemd, Docker, memory, linger, fabric, metrics).
       - C(config) holds C(image), C(vllm) (its version), C(model) and C(flags) (text, list or mapping).
@@ -44,10 +44,6 @@ options:
     description: How the model thinks, as the plan says; helps to tell leaked thoughts from a plain answer.
     type: str
     choices: [none, 'on', 'off', always, adaptive]
-seealso:
-  - name: How the diagnosis decides
-    description: The decision flow and all rules, in docs/decisions.md of this collection.
-    link: https://github.com/dgx-spark/vllm
 """
 
 EXAMPLES = r"""

@@ -92,7 +92,7 @@ from ..plugin_utils.diagnosis.plain import plain
 def read_response(body: Any, **context: Any) -> list[dict[str, Any]]:
     """The findings of one response as plain mappings."""
     if not isinstance(body, Mapping | str | list):
-        raise AnsibleFilterError(f"read_response: a body is a mapping, list or text, not {type(body).__name__}")
+        raise AnsibleFilterError(f"read_response: a body is mapping, list or text, not {type(body).__name__}")
     return [finding.as_dict() for finding in _read_response(plain(body), **plain(context))]
 
 
