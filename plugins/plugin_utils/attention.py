@@ -262,6 +262,15 @@ def _first_sliding_layer(reader: _Reader) -> int:
     return _whole(reader.file.get("max_window_layers"), 0) if needs else 0
 
 
+def _unknown_words(reader: _Reader) -> list[str]:
+    """Words for layers in the file that knowledge/attention.yml does not have."""
+    known = knowledge("attention")["layer_words"]["words"]
+    words = (word for key in _LISTS for word in _words(reader.file.get(key)) or ())
+    if _compress_ratios(reader) is not None:
+        return []
+    return sorted({word for word in words if word not in known})
+
+
 def _no_attention(block: Any) -> bool:
     attention = (block or {}).get("attention") or {}
     return bool(attention.get("no_op") or attention.get("replace_with_linear"))
@@ -390,6 +399,21 @@ def _has_indexer(reader: _Reader, layer: int) -> bool:
     return max(layer - offset + 1, 0) % max(reader.number("index_topk_freq", default=1), 1) == 0
 
 
+def _compress_ratios(reader: _Reader) -> Sequence[int] | None:
+    """Tokens a stored row of each layer stands for, 0 for a window alone; None where rows are not compressed.
+
+    DeepSeek V4. Newer files name the kinds of layers and give each a rate (vLLM 0.33
+    transformers_utils/deepseek_v4_utils.py).
+    """
+    ratios = reader.get("compress_ratios")
+    if isinstance(ratios, Sequence):
+        return ratios
+    rates, words = reader.get("compress_rates"), _words(reader.file.get("layer_types"))
+    if isinstance(rates, Mapping) and words:
+        return [int(rates.get(word) or 0) for word in words]
+    return None
+
+
 def _compressed(reader: _Reader, layer: int, ratio: int, draft: bool) -> list[LayerCache]:
     """DeepSeek V4: a window over raw rows, and where the layer compresses, the rows and their unfinished
     state.
@@ -483,10 +507,10 @@ def _remembered(key: _ByIdentity) -> tuple[LayerCache, ...]:
 def _worked_out(checkpoint: Checkpoint) -> tuple[LayerCache, ...]:
     reader = _Reader(checkpoint)
     layers, row = checkpoint.layers, reader.row
-    ratios = reader.get("compress_ratios")
+    ratios = _compress_ratios(reader)
     mtp_layers = checkpoint.mtp_layers
     caches: list[LayerCache] = []
-    if isinstance(ratios, Sequence) and len(ratios) >= layers:
+    if ratios is not None and len(ratios) >= layers:
         for index in range(layers + mtp_layers):
             ratio = int(ratios[index]) if index < len(ratios) else 0
             caches += _compressed(reader, index, ratio, draft=index >= layers)
@@ -557,6 +581,18 @@ def attention_findings(checkpoint: Checkpoint) -> tuple[Finding, ...]:
                 f"vLLM gives this family {table['model_types'][name]}.",
                 "Trust the 'Maximum concurrency' line of the first start, or set vllm_kv_cache_memory_bytes.",
                 table["source"],
+            ),
+        )
+    strange = _unknown_words(reader)
+    if strange:
+        return (
+            Finding(
+                "warning",
+                "layer-kind-unknown",
+                f"The config names layers that are not known: {', '.join(strange)}.",
+                "They are counted as full attention, which is the most a layer keeps.",
+                "Compare the 'KV cache size' line of the first start.",
+                knowledge("attention")["layer_words"]["source"],
             ),
         )
     if reader.get("kv_lora_rank") is not None and reader.get("use_mla") is not False and not _latent(reader):

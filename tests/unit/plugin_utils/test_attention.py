@@ -237,3 +237,19 @@ def test_what_is_not_worked_out_is_said() -> None:
     assert [f.id for f in attention_findings(checkpoint("brand_new", kv_lora_rank=512))] == [
         "latent-attention-unsure"
     ]
+    strange = checkpoint("brand_new", layer_types=["full_attention"] * 7 + ["holographic_attention"])
+    assert [f.id for f in attention_findings(strange)] == ["layer-kind-unknown"]
+
+
+def test_compressed_layers_as_two_generations_of_files_write_them() -> None:
+    own = {"head_dim": 512, "sliding_window": 128, "num_key_value_heads": 1, "num_nextn_predict_layers": 0}
+    ratios = [0, 4, 128, 4, 128, 4, 128, 4]
+    words = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+    older = checkpoint("deepseek_v4", compress_ratios=ratios, **own)
+    newer = checkpoint(
+        "deepseek_v4",
+        compress_rates={words[4]: 4, words[128]: 128},
+        layer_types=[words[ratio] for ratio in ratios],
+        **own,
+    )
+    assert counts(older) == counts(newer) == {"sliding-mla": 8 + 4 + 4 + 3, "mla": 7, "indexer": 4}
