@@ -240,6 +240,20 @@ def memory_in_use(node: Node, wanted: int, budget: Budget) -> Finding:
     )
 
 
+def less_available_than_asked(node: Node, asked: float) -> Finding:
+    """vLLM would not start with the asked share."""
+    free = node.memory_available_bytes or 0
+    return Finding(
+        "error",
+        "less-available-than-asked",
+        f"{node.name} has {gib(free)} available now, less than the asked {asked:g} of"
+        f" {gib(node.memory_total_bytes)}.",
+        "vLLM refuses to start when less memory is available than its share of the whole.",
+        f"Stop what else runs on {node.name}, or leave vllm_gpu_memory_utilization out.",
+        _REQUEST,
+    )
+
+
 def beyond_the_reserve(node: Node, wanted: float, reserve: int) -> Finding:
     """The asked share leaves the operating system too little."""
     return Finding(

@@ -19,7 +19,7 @@ from .kv_cache import KvLayout, state_bytes
 from .memory import kv_bytes_per_token, kv_layout
 from .overhead import overhead
 from .placement import GIB, Kind, Layout, Node
-from .speed import Decoding
+from .speed import Decoding, Speed, decode_speed, usual_depth
 from .weights import active_weight_bytes, split_layers, stage_weights, weigh
 from .wishes import Speculative, Wishes
 
@@ -209,6 +209,20 @@ class Scales:
             return limit
         return demand.cache.largest_context(room, limit, self.ask.requests)
 
+    def speed(
+        self, nodes: Sequence[Node], pipeline: int, tensor: int, depth_tokens: int | None = None
+    ) -> Speed:
+        """How fast one stream decodes on ``nodes``, at the usual depth or at ``depth_tokens``."""
+        return decode_speed(
+            self.decoding,
+            min(node.bandwidth_gb_s for node in nodes),
+            pipeline,
+            tensor,
+            min(depth_tokens or usual_depth(), self.ask.context),
+            enforce_eager=self.ask.enforce_eager,
+            speculative_tokens=self.ask.speculative.num_tokens if self.ask.speculative else 0,
+        )
+
     @cached_property
     def decoding(self) -> Decoding:
         """What a token of this checkpoint reads."""
@@ -273,6 +287,22 @@ def _filled(costs: Sequence[float], fixed: Sequence[float], cap: float) -> tuple
             layer, size = layer + 1, size + 1
         sizes.append(size)
     return tuple(sizes) if layer == len(costs) else None
+
+
+def tensor_sizes(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Numbers of nodes that tensor parallel can use."""
+    return tuple(size for size in (2, 3, 4, 6, 8) if divides(checkpoint, size))
+
+
+def divides(checkpoint: Checkpoint, size: int) -> bool:
+    """Whether the heads split over ``size`` ranks: query heads evenly, KV heads evenly or copied evenly."""
+    heads = checkpoint.text.get("num_attention_heads")
+    kv_heads = checkpoint.text.get("num_key_value_heads")
+    if not isinstance(heads, int) or heads < 1:
+        return True
+    if heads % size:
+        return False
+    return not isinstance(kv_heads, int) or kv_heads < 1 or not kv_heads % size or not size % kv_heads
 
 
 def cannot_pipeline(architecture: str) -> bool:

@@ -251,6 +251,12 @@ def test_memory_in_use_counts() -> None:
     assert "free memory on spark1" in tight["findings"][0]["fix"]
 
 
+def test_asked_share_that_is_not_available() -> None:
+    plan = make_plan(llama(), nodes(1, memory_available_bytes=60 * GIB), gpu_memory_utilization=0.8)
+    assert not plan["fits"]
+    assert "less-available-than-asked" in ids(plan, "error")
+
+
 def test_asked_share_that_leaves_too_little() -> None:
     plan = make_plan(llama(), nodes(1), gpu_memory_utilization=0.97)
     assert "little-left-for-the-system" in ids(plan, "warning")
