@@ -150,6 +150,8 @@ def _reason(layout: Layout, tried: list[Layout], wish: Wishes, most: int, fits: 
     """Why this placement: what was asked, or what was tried and how it came out."""
     need, limit = max(zip(layout.footprints, layout.allowed_bytes, strict=True))
     holds = f"{gib(need)} of {gib(limit)}"
+    if wish.placement == "pipeline" and layout.kind == "single":
+        return "a pipeline was asked for, and vLLM cannot cut this architecture into stages"
     if wish.placement:
         return f"{layout.kind} as asked; the fullest node holds {holds}"
     if layout.kind == "single":

@@ -305,6 +305,7 @@ def test_architecture_that_cannot_be_cut() -> None:
     asked = make_plan(model, nodes(2), placement="pipeline")
     assert not asked["fits"]
     assert "pipeline-not-supported" in ids(asked, "error")
+    assert "cannot cut" in asked["placement"]["reason"]
     assert make_plan(model, nodes(2))["fits"], "one node is no pipeline"
 
 
