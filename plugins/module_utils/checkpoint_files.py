@@ -73,7 +73,12 @@ class Repository:
         self.read = hub.read
         self.head = hub.head
         entries = [entry for entry in description.get("siblings") or [] if entry]
-        self.sizes = {str(entry["rfilename"]): int(entry.get("size") or 0) for entry in entries}
+        self.sizes = {str(entry["rfilename"]): _told_size(entry) for entry in entries}
+
+
+def _told_size(entry: dict[str, Any]) -> int:
+    """Bytes of a file as the hub tells them; 0 where it does not."""
+    return int(entry.get("size") or (entry.get("lfs") or {}).get("size") or 0)
 
 
 def _size(path: str) -> int:
@@ -193,15 +198,16 @@ def read_checkpoint(source: Any, identity: str, with_tensors: bool = True) -> di
     index_name = "model.safetensors.index.json"
     index = _object(source, index_name) if index_name in sizes else None
     weights = weight_files(sizes, index)
-    if weights and all(sizes[name] for name in weights):
-        missing = _shards_missing(index, sizes)
-        if not missing:
-            model["weight_bytes"] = sum(sizes[name] for name in weights)
-            if with_tensors and all(name.endswith(".safetensors") for name in weights):
-                with ThreadPoolExecutor(max_workers=8) as pool:
-                    headers = list(pool.map(lambda name: header_tensors(source, name), weights))
-                tensors = {name: size for header in headers for name, size in header.items()}
-                model["tensors"] = fold_experts(tensors)
+    known = bool(weights) and all(sizes[name] for name in weights) and not _shards_missing(index, sizes)
+    if known:
+        model["weight_bytes"] = sum(sizes[name] for name in weights)
+    headers = with_tensors and (known or isinstance(source, Repository))
+    if headers and weights and all(name.endswith(".safetensors") for name in weights):
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            found = list(pool.map(lambda name: header_tensors(source, name), weights))
+        tensors = {name: size for header in found for name, size in header.items()}
+        model["tensors"] = fold_experts(tensors)
+        model.setdefault("weight_bytes", sum(tensors.values()))  # a mirror that tells no sizes
     return model
 
 

@@ -60,6 +60,10 @@ class Requests:
         self.needs_token = False
         self.ranges = True
         self.storage = ""
+        self.told = "size"
+
+    def size(self, body: bytes) -> dict[str, Any]:
+        return {"size": {"size": len(body)}, "lfs": {"lfs": {"size": len(body)}}}.get(self.told, {})
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -97,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
             if unquote(url.path.rsplit("/", 1)[1]) not in ("main", "refs/pr/1", COMMIT):
                 self.answer(404, X_Error_Code="RevisionNotFound")
                 return
-            siblings = [{"rfilename": name, "size": len(body)} for name, body in FILES.items()]
+            siblings = [{"rfilename": name, **self.log.size(body)} for name, body in FILES.items()]
             card = {"license": "apache-2.0"}
             body = {"sha": COMMIT, "siblings": siblings, "author": "org", "gated": False, "cardData": card}
             self.answer(200, json.dumps(body).encode())
@@ -269,6 +273,16 @@ def test_token(hub: tuple[str, Requests], facts: Any, tmp_path: Path, way: str) 
     result = facts("org/gated", environ, endpoint=hub[0], **params)
     check_model(result["model"])
     assert TOKEN not in json.dumps(result)
+
+
+@pytest.mark.parametrize("told", ["lfs", "nothing"])
+def test_mirrors_that_tell_sizes_otherwise(hub: tuple[str, Requests], facts: Any, told: str) -> None:
+    address, log = hub
+    log.told = told
+    model = facts("org/name", endpoint=address)["model"]
+    assert sum(model["tensors"].values()) == 484
+    shards = sum(len(FILES[name]) for name in FILES if name.startswith("model-"))
+    assert model["weight_bytes"] == (shards if told == "lfs" else 484)
 
 
 def test_token_stays_with_the_hub(hub: tuple[str, Requests], facts: Any) -> None:
