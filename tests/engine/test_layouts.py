@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.attention import layer_caches
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.checkpoint import InputError, read_checkpoint
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.memory import kv_layout
 from ansible_collections.dgx_spark.vllm.tests.engine.checkpoints import CHECKPOINTS
@@ -49,7 +50,7 @@ def cases() -> list[dict[str, Any]]:
 def planned(case: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     """The planner's layout with the block sizes of a CPU."""
     model = read_checkpoint({"id": case["name"], "config": case["config"]})
-    latent = model.text.get("kv_lora_rank") is not None and model.text.get("use_mla") is not False
+    latent = any(cache.kind == "mla" for cache in layer_caches(model))
     state_dtype = answer["state_dtype"]
     layout = kv_layout(
         model,
