@@ -22,7 +22,14 @@ ALIVE = ("active", "activating", "reloading")
 
 
 class NodeFailed(Exception):
-    """The unit of this node died, or time is up; the message says it in a line."""
+    """The unit of this node died, or time is up; the message says it in a line.
+
+    ``elsewhere`` is set when another node failed and this one only gave up.
+    """
+
+    def __init__(self, message, elsewhere=False):
+        super().__init__(message)
+        self.elsewhere = elsewhere
 
 
 class Meeting:
@@ -46,6 +53,13 @@ class Meeting:
                 return stream.read()
         except OSError:
             return ""
+
+    def keep(self, host, lines):
+        """Keep the log of a node for the diagnosis and return the path; it goes when this run ends."""
+        path = os.path.join(self.directory, host + ".log")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write("\n".join(lines))
+        return path
 
     def failed(self, hosts):
         return [host for host in hosts if self.told(host) == "failed"]
@@ -80,7 +94,10 @@ class ActionModule(ActionBase):
             result = self.lead() if self.host == arguments["nodes"][0] else self.follow(arguments["nodes"][0])
         except NodeFailed as failure:
             self.meeting.tell(self.host, "failed")
-            return {"failed": True, "msg": str(failure), "log": self.log[-LOG_LINES:], "seconds": self.seconds()}
+            if self.log and not failure.elsewhere:
+                Display().display("The last lines of vllm-%s.service on %s:\n%s" % (arguments["name"], self.host, self.tail()))
+            return {"failed": True, "msg": str(failure), "log_file": self.meeting.keep(self.host, self.log),
+                    "seconds": self.seconds()}
         self.meeting.tell(self.host, "done")
         return dict(result, changed=False, seconds=self.seconds())
 
@@ -117,10 +134,10 @@ class ActionModule(ActionBase):
     def pause(self, seconds):
         failed = self.meeting.failed(self.peers)
         if failed:
-            raise NodeFailed("Gave up here, as %s failed." % " and ".join(failed))
+            raise NodeFailed("Gave up here, as %s failed." % " and ".join(failed), elsewhere=True)
         if self.left() <= 0:
-            raise NodeFailed("No completion after %d s. Last seen on %s: %s. Its last lines:\n%s" % (
-                self.arguments["timeout"], self.host, self.stage or "nothing", self.tail()))
+            raise NodeFailed("No completion after %d s. Last seen on %s: %s." % (
+                self.arguments["timeout"], self.host, self.stage or "nothing"))
         time.sleep(seconds)
 
     def left(self):
@@ -137,9 +154,9 @@ class ActionModule(ActionBase):
         if self.restarts is None:
             self.restarts = restarts
         if unit.get("ActiveState") not in ALIVE or unit.get("SubState") == "auto-restart" or restarts > self.restarts:
-            raise NodeFailed("vllm-%s.service on %s ended (%s, exit status %s). Its last lines:\n%s" % (
+            raise NodeFailed("vllm-%s.service on %s ended (%s, exit status %s)." % (
                 self.arguments["name"], self.host, unit.get("Result") or unit.get("ActiveState", "no such unit"),
-                unit.get("ExecMainStatus", "unknown"), self.tail()))
+                unit.get("ExecMainStatus", "unknown")))
         self.show(progress(self.log))
         return status
 

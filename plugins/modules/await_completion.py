@@ -81,9 +81,8 @@ answer_seconds:
   description: What the completion itself took.
   returned: on the head
   type: float
-log:
-  description: The last lines that the unit logged meanwhile.
+log_file:
+  description: File on the controller with the last lines that the unit logged meanwhile. It goes when the run ends.
   returned: on failure
-  type: list
-  elements: str
+  type: str
 """

@@ -22,11 +22,11 @@ options:
   state:
     description:
       - V(present) writes all and enables the unit; what runs goes on running.
-      - V(restarted) starts the unit, afresh when it runs already, and writes nothing.
+      - V(started) starts the unit when it does not run, and writes nothing.
       - V(stopped) stops the unit and leaves the files.
       - V(absent) stops the unit and removes all that V(present) wrote.
     type: str
-    choices: [present, restarted, stopped, absent]
+    choices: [present, started, stopped, absent]
     default: present
   unit:
     description: Text of the unit file. Needed with O(state=present).
@@ -148,8 +148,9 @@ class Deployment:
             self.write()
             self.enable()
             result["restart_needed"] = self.unit().get("ActiveState") not in RUNNING or self.container_differs()
-        elif state == "restarted":
-            self.act("start %s afresh" % self.unit_name, ["restart", "--no-block", self.unit_name])
+        elif state == "started":
+            if self.unit().get("ActiveState") not in RUNNING or self.module.check_mode:
+                self.act("start %s" % self.unit_name, ["start", self.unit_name])
         else:
             self.stop()
             if state == "absent":
@@ -270,7 +271,7 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "restarted", "stopped", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "started", "stopped", "absent"], "default": "present"},
             "unit": {"type": "str"},
             "files": {
                 "type": "list", "elements": "dict", "default": [],

@@ -129,7 +129,11 @@ def _environment(plan: Mapping[str, Any], node: Node, role: Role) -> dict[str, s
                    "VLLM_CONFIG_ROOT": f"{SPARK}", "VLLM_NO_USAGE_STATS": "1"}
     if role.startswith("ray"):
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{SPARK}/RAY_AUTH_TOKEN.secret",
-                        "RAY_USAGE_STATS_ENABLED": "0"}
+                        "RAY_USAGE_STATS_ENABLED": "0",
+                        # Ray gives its own processes 30 s to start, which a cold page cache can eat up.
+                        "RAY_raylet_start_wait_time_s": "120",
+                        # Ray starts its workers at nice 15, and vLLM is one of them.
+                        "RAY_worker_niceness": "0"}
     serve = plan["serve"]["env"]
     environment |= {key: str(value) for key, value in serve["common"].items()}
     environment |= {key: str(value) for key, value in serve["nodes"].get(node.name, {}).items()}

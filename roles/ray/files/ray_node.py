@@ -8,6 +8,7 @@ of them are there. A worker waits for its head and stays until Ray ends; the uni
 
 import argparse
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import time
 
 POLL_SECONDS = 2
 SAY_SECONDS = 10
+# A worker that Ray kept this long had joined; when it ends then, the cluster is gone.
+JOINED_SECONDS = 90
 # The object store is for Ray's own data and vLLM passes none through it; by default it would claim 30 % of memory.
 OBJECT_STORE_BYTES = 1_000_000_000
 
@@ -92,7 +95,10 @@ def head(options):
 
 
 def worker(options):
-    """Wait for the head, then stay in its cluster until Ray ends."""
+    """Wait for the head, then stay in its cluster until Ray ends.
+
+    The head's port opens a while before the head has entered itself into its cluster; joining fails until then.
+    """
     def missing():
         try:
             socket.create_connection((options.head, options.port), timeout=2).close()
@@ -100,11 +106,23 @@ def worker(options):
             return ["%s:%d (%s)" % (options.head, options.port, error)]
         return []
 
-    if not wait(missing, "the head", options.timeout):
-        return 1
-    say("joining the Ray cluster of %s" % options.head)
     command = ray_start(options, "--address=%s:%d" % (options.head, options.port), "--block")
-    os.execvp(command[0], command)
+    end = time.monotonic() + options.timeout
+    while wait(missing, "the head", max(0, end - time.monotonic())):
+        say("joining the Ray cluster of %s" % options.head)
+        started = time.monotonic()
+        code = run(command)
+        if code <= 0 or time.monotonic() > end or time.monotonic() - started > JOINED_SECONDS:
+            return abs(code)
+        say("the head is not ready yet, trying again")
+    return 1
+
+
+def run(command):
+    """Run a command and hand SIGTERM on to it, as docker stop sends it to this process."""
+    process = subprocess.Popen(command)
+    signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
+    return process.wait()
 
 
 if __name__ == "__main__":
