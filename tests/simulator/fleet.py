@@ -45,7 +45,7 @@ def create_arguments(settings: Settings, hostname: str, image: str, models_volum
         "--tmpfs", "/run/lock",
         "--tmpfs", "/tmp:exec,mode=1777",
         "--shm-size", settings.shm_size,
-        # A reboot from inside ends the container; a real machine comes back. After `docker kill` it stays dead.
+        # A reboot from inside ends the container; a real machine comes back. A killed one stays dead.
         "--restart", "unless-stopped",
         "--volume", f"{docker_volume(settings, hostname)}:/var/lib/docker",
     ]  # fmt: skip
