@@ -111,11 +111,14 @@ def word_index() -> dict[bytes, tuple[_Entry, ...]]:
 
 def candidates(key: bytes) -> tuple[LogRule | ProgressRule, ...]:
     """The rules worth trying on a line (given without its digits), noise first, then by file order."""
-    words = key.translate(_WORDS).split()
-    index = word_index()
-    if index.keys().isdisjoint(words):
+    text = key.translate(_WORDS) + b" "
+    words, index = text.split(), word_index()
+    named = b"error " in text or b"exception " in text
+    if not named and index.keys().isdisjoint(words):
         return ()
     there = set(words)
+    if named:
+        there.add(b"anyerror")  # the name of an exception ends so, whatever it begins with
     found = {
         entry.order: entry.rule
         for word in there
