@@ -379,7 +379,7 @@ def _states(reader: _Reader, kind: str) -> tuple[State, ...]:
         return (State(width, reader.number("conv_L_cache", default=3) - 1, grows=True),)
     heads = reader.number("num_attention_heads", default=1)
     dim = reader.number("head_dim", default=reader.checkpoint.hidden_size // heads)
-    return (State(heads * dim, dim, dtype="float32" if reader.row.get("state_float32") else dtype),)
+    return (State(heads * dim, dim, dtype=dtype),)
 
 
 def _has_indexer(reader: _Reader, layer: int) -> bool:

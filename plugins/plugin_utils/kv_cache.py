@@ -149,10 +149,9 @@ def page_blocks(page: Page, context: int, rules: Rules) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share a block table. ``pages`` has one page a layer; ``layers`` are positions in the
-    model's list.
+    """Layers that share a block table: ``layers`` are their positions in the model's list, ``pages`` their pages.
 
-    In a ``uniform`` group all layers have the same page. ``stages`` maps a stage to the positions it holds.
+    In a ``uniform`` group all layers have the same page.
     """
 
     layers: tuple[int, ...]
@@ -325,8 +324,8 @@ def make_groups(pages: Sequence[Page], rules: Rules, block_outermost: bool = Fal
 class KvLayout:
     """How the caches of a model lie on its nodes.
 
-    ``block_tokens`` is the attention block; one entry a node (stage by stage) in every per-node figure.
-    Concurrency and tokens are what vLLM prints; ``layers`` are the caches, ``stage_of`` their stages.
+    ``stage_of`` is the stage of each position of the groups, ``block_tokens`` the attention block. Per-node
+    figures have one entry a node, stage by stage. Concurrency and tokens are what vLLM prints.
     """
 
     groups: tuple[Group, ...]
