@@ -149,7 +149,7 @@ def page_blocks(page: Page, context: int, rules: Rules) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share a block table: ``layers`` are their positions in the model's list, ``pages`` their pages.
+    """Layers that share a block table: ``layers`` are positions in the model's list, ``pages`` their pages.
 
     In a ``uniform`` group all layers have the same page.
     """
