@@ -204,11 +204,12 @@ def budget(kind: Kind, nodes: Sequence[Node], told: Told) -> Budget:
         template = int(usual.single_utilization * total)
         limit = template if kind == "single" else min(usual.shared_ceiling_bytes, template)
         mark = template if kind == "single" else min(usual.shared_comfortable_bytes, template)
-        reason = (
-            "the launch template's share"
-            if kind == "single"
-            else "the footprint per node that loads reliably"
-        )
+        reason = "the launch template's share"
+        if kind != "single":
+            known, most = (
+                size // GIB for size in (usual.shared_comfortable_bytes, usual.shared_ceiling_bytes)
+            )
+            reason = f"what a node of several is known to load ({known} GiB, {most} at most)"
         if told.footprint_limit_bytes is not None:
             limit = mark = min(told.footprint_limit_bytes, total)
             reason = "footprint_limit_bytes as asked"
