@@ -19,15 +19,21 @@ SMALLER_QUANTIZATIONS = (("an FP8", 8.0), ("a 4-bit (NVFP4, AWQ, GPTQ)", 4.5))
 
 def remedies(scales: Scales, layout: Layout, told: Told) -> list[str]:
     """Ways to make ``layout`` fit, the smallest change first; empty when none of the usual ones does."""
-    return [
-        *_free_memory(layout, told),
-        *_other_split(scales, layout),
-        *_fewer_requests(scales, layout),
-        *_smaller_cache(scales, layout),
-        *_shorter_context(scales, layout),
-        *_more_nodes(scales, layout, told),
-        *_smaller_weights(scales, layout),
-    ]
+    ways = [*_free_memory(layout, told)]
+    if sum(layout.footprints) <= sum(layout.budget.limit_bytes):
+        ways += _other_split(scales, layout)
+    if min(_cache_room(layout)) > 0:
+        ways += _fewer_requests(scales, layout)
+        ways += _smaller_cache(scales, layout)
+        ways += _shorter_context(scales, layout)
+    return [*ways, *_more_nodes(scales, layout, told), *_smaller_weights(scales, layout)]
+
+
+def _cache_room(layout: Layout) -> list[int]:
+    """What weights and overhead leave for the cache on each node; negative where they alone are too much."""
+    demand: Demand = layout.weighed
+    taken = zip(layout.budget.limit_bytes, demand.weights, demand.overhead, strict=True)
+    return [limit - weights - overhead for limit, weights, overhead in taken]
 
 
 def _free_memory(layout: Layout, told: Told) -> Iterator[str]:
@@ -58,11 +64,9 @@ def _smaller_cache(scales: Scales, layout: Layout) -> Iterator[str]:
 
 def _shorter_context(scales: Scales, layout: Layout) -> Iterator[str]:
     demand: Demand = layout.weighed
-    taken = zip(layout.budget.limit_bytes, demand.weights, demand.overhead, strict=True)
-    room = [limit - weights - overhead for limit, weights, overhead in taken]
-    if scales.ask.kv_cache_memory_bytes is not None or min(room) <= 0:
+    if scales.ask.kv_cache_memory_bytes is not None:
         return
-    longest = demand.cache.largest_context(room, scales.ask.context, scales.ask.requests)
+    longest = demand.cache.largest_context(_cache_room(layout), scales.ask.context, scales.ask.requests)
     rounded = longest // 1024 * 1024 if longest > SMALLEST_CONTEXT else longest
     if rounded >= min(SMALLEST_CONTEXT, scales.ask.context):
         yield f"shorten the context (vllm_context: {rounded})"
