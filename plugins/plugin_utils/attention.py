@@ -146,6 +146,9 @@ class _Reader:
         self.checkpoint = checkpoint
         self.file = _text_in_file(checkpoint.config)
         self._numbers: dict[tuple[str, ...], int] = {}
+        # What is the same in all layers of a kind, worked out with the first of them.
+        self.geometries: dict[str, tuple[int, int, int]] = {}
+        self.states: dict[str, tuple[State, ...]] = {}
 
     def get(self, key: str | None, default: Any = None) -> Any:
         """What the file says, else what was derived from it, else the family's default."""
@@ -293,7 +296,7 @@ def _of_layer(reader: _Reader, layer: int) -> Mapping[str, Any]:
     return own if isinstance(own, Mapping) else {}
 
 
-def _geometry(reader: _Reader, kind: str, layer: int) -> tuple[int, int, int]:
+def _geometry(reader: _Reader, kind: str) -> tuple[int, int, int]:
     """KV heads, width of a key and of a value, before tensor parallel."""
     row = reader.row
     heads = reader.number("num_attention_heads", default=1)
@@ -306,11 +309,6 @@ def _geometry(reader: _Reader, kind: str, layer: int) -> tuple[int, int, int]:
         kv_heads = heads
     if reader.get(row.get("single_kv_head_key")) and not reader.get(row.get("unless_key")):
         kv_heads = 1
-    blocks = reader.get("block_configs")
-    if isinstance(blocks, Sequence) and layer < len(blocks) and isinstance(blocks[layer], Mapping):
-        grouped = (blocks[layer].get("attention") or {}).get("n_heads_in_group")
-        if grouped:
-            kv_heads = heads // int(grouped)
     head_dim = reader.number(
         row.get("head_dim_key", "head_dim"), "head_dim", "hidden_size_per_head", "kv_channels"
     )
@@ -329,6 +327,20 @@ def _geometry(reader: _Reader, kind: str, layer: int) -> tuple[int, int, int]:
         if width:
             head_dim, head_dim_v = width, width
         head_dim_v = _whole(source.get(special.get("head_dim_v", "")), head_dim_v)
+    return kv_heads, head_dim, head_dim_v
+
+
+def _layer_geometry(reader: _Reader, kind: str, layer: int) -> tuple[int, int, int]:
+    """The geometry of one layer: its kind's, with what the file says of this layer alone."""
+    common = reader.geometries.get(kind)
+    if common is None:
+        common = reader.geometries[kind] = _geometry(reader, kind)
+    kv_heads, head_dim, head_dim_v = common
+    blocks = reader.get("block_configs")
+    if isinstance(blocks, Sequence) and layer < len(blocks) and isinstance(blocks[layer], Mapping):
+        grouped = (blocks[layer].get("attention") or {}).get("n_heads_in_group")
+        if grouped:
+            kv_heads = reader.number("num_attention_heads", default=1) // int(grouped)
     single = _of_layer(reader, layer)
     if single:
         kv_heads = _whole(single.get("num_key_value_heads"), kv_heads)
@@ -455,7 +467,10 @@ def _layer(reader: _Reader, layer: int, kind: str, draft: bool = False) -> list[
     if "+" in kind:
         return [cache for part in kind.split("+") for cache in _layer(reader, layer, part, draft)]
     if kind in STATES:
-        return [LayerCache(layer, kind, states=_states(reader, kind), draft=draft)]  # type: ignore[arg-type]
+        states = reader.states.get(kind)
+        if states is None:
+            states = reader.states[kind] = _states(reader, kind)
+        return [LayerCache(layer, kind, states=states, draft=draft)]  # type: ignore[arg-type]
     if kind == "full" and _latent(reader):
         width = reader.number("kv_lora_rank") + reader.number("qk_rope_head_dim")
         caches = [LayerCache(layer, "mla", 1, width, draft=draft)]
@@ -471,7 +486,7 @@ def _layer(reader: _Reader, layer: int, kind: str, draft: bool = False) -> list[
         window = reader.number("attention_chunk_size") or None
     if window is None:
         kind = "full"
-    kv_heads, head_dim, head_dim_v = _geometry(reader, kind, layer)
+    kv_heads, head_dim, head_dim_v = _layer_geometry(reader, kind, layer)
     return [LayerCache(layer, kind, kv_heads, head_dim, head_dim_v, window, draft=draft)]  # type: ignore[arg-type]
 
 
