@@ -535,7 +535,7 @@ def _worked_out(checkpoint: Checkpoint) -> tuple[LayerCache, ...]:
         kinds[-1] = str(row["last"])
     shared = reader.number(row.get("shared_key", ""))
     for index, kind in enumerate(kinds[: layers - shared]):
-        for _ in range(int(row.get("attentions_per_layer", 1))):
+        for _more in range(int(row.get("attentions_per_layer", 1))):
             caches += _layer(reader, index, kind)
     mtp_kind = str(row.get("mtp") or "full")
     for index in range(layers, layers + mtp_layers):

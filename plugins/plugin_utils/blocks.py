@@ -229,7 +229,7 @@ def _block(name: str) -> tuple[TensorRow, ...]:
 def _reference(text: str) -> tuple[str, tuple[tuple[str, bool], ...], tuple[TensorRow, ...]]:
     """``"prefix:block | if X"`` as prefix, conditions and the block's rows."""
     path, *marks = (part.strip() for part in text.split("|"))
-    prefix, _, block = path.rpartition(":")
+    prefix, _colon, block = path.rpartition(":")
     conditions = _conditions(marks)
     return (f"{prefix}." if prefix else "", conditions, _block(block))
 

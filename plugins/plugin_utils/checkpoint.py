@@ -119,7 +119,7 @@ def _text_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     """The language model's config, and whether it lies inside another one."""
     inner: Mapping[str, Any] = config
     nested = False
-    for _ in range(3):  # omni models: thinker_config.text_config
+    for _level in range(3):  # omni models: thinker_config.text_config
         found = next(
             (inner[key] for key in _TEXT_KEYS if isinstance(inner.get(key), Mapping) and inner[key]), None
         )

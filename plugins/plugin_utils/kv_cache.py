@@ -221,7 +221,7 @@ def _common_repeats(counts: Sequence[int], at_least: int) -> int:
     tie.
     """
     return min(
-        range(at_least, max(max(counts), at_least) + 1),
+        range(at_least, max(*counts, at_least) + 1),
         key=lambda size: (sum(-count % size for count in counts), -size),
     )
 
@@ -277,7 +277,7 @@ def _packed_groups(pages: Sequence[Page]) -> list[Group]:
         ),
         default=0,
     )
-    counts = [_repeats([pages[p] for p in members]) for members, _, balanced in described if balanced]
+    counts = [_repeats([pages[p] for p in members]) for members, _pages, balanced in described if balanced]
     repeats = _common_repeats(counts, floor) if floor else None
 
     def splits(members: Sequence[int], balanced: bool) -> int:
@@ -376,7 +376,7 @@ class KvLayout:
     @cached_property
     def bytes_per_block(self) -> tuple[int, ...]:
         """Bytes of one block on each node."""
-        return tuple(size for size in self._block_bytes for _ in range(self.tensor))
+        return tuple(size for size in self._block_bytes for _rank in range(self.tensor))
 
     def group_blocks(self, context: int) -> tuple[int, ...]:
         """Blocks a request of ``context`` tokens takes in each group."""

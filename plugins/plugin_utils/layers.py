@@ -62,6 +62,10 @@ def _cycle(pattern: Sequence[str], layers: int) -> list[str]:
     return [pattern[index % len(pattern)] for index in range(layers)]
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
@@ -271,15 +275,15 @@ def layer_kinds(
     layers = int(dimensions.get("num_hidden_layers") or 0)
     mixing: list[str] = mixers(text, layers, row)
     feeding = mlps(text, layers, dimensions)
-    numbers: list[dict[str, Number]] = [{} for _ in range(layers)]
+    numbers: list[dict[str, Number]] = [{} for _layer in range(layers)]
     for name, keys in _PER_LAYER.items():  # a list of one number a layer
         value = next((text[key] for key in keys if isinstance(text.get(key), list)), None)
-        if value is not None and len(value) == layers and all(type(item) is int for item in value):
+        if value is not None and len(value) == layers and all(map(_is_int, value)):
             for index in range(layers):
                 numbers[index][name] = value[index]
     for key, value in _mapping(text.get("per_layer_config")).items():
         if str(key).isdigit() and int(key) < layers and isinstance(value, Mapping):
-            numbers[int(key)].update({name: item for name, item in value.items() if type(item) is int})
+            numbers[int(key)].update({name: item for name, item in value.items() if _is_int(item)})
     heads, hidden = int(dimensions.get("num_attention_heads") or 0), int(dimensions.get("hidden_size") or 0)
     for index, (mixer, mlp, sizes) in enumerate(_of_block_configs(text, heads, hidden)):
         if index < layers:

@@ -188,7 +188,7 @@ def test_layouts_hold_their_promises(
     assert all(
         a <= b for a, b in zip(layout.request_bytes(context), layout.request_bytes(longer), strict=True)
     )
-    available = [data.draw(st.integers(0, 10_000_000)) for _ in range(stages)]
+    available = [data.draw(st.integers(0, 10_000_000)) for _stage in range(stages)]
     best = layout.largest_context(available, 200_000)
     assert best == 0 or layout.fits(available, best)
     assert best == 200_000 or not layout.fits(available, best + 1)

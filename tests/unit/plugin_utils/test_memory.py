@@ -161,7 +161,7 @@ def test_worked_out_vectors() -> None:
         assert list(layout.bytes_per_block) == vector["bytes_per_block_per_rank"], name
         assert list(layout.request_bytes(context)) == vector["bytes_per_request_per_rank"], name
         assert sorted(len(group.layers) for group in layout.groups) == sorted(
-            size for _, size in vector["groups"]
+            size for _kind, size in vector["groups"]
         )
         assert kv_bytes_per_token(model, options["kv"]) == sum(
             vector["full_attn_bytes_per_token_per_rank"]
