@@ -405,7 +405,7 @@ def _has_indexer(reader: _Reader, layer: int) -> bool:
     pattern = reader.get("index_topk_pattern")
     if layer >= reader.layers:
         return True
-    if pattern is not None:
+    if isinstance(pattern, str | list):
         return layer >= len(pattern) or pattern[layer] != "S"
     offset = reader.number("index_skip_topk_offset", default=2)
     return max(layer - offset + 1, 0) % max(reader.number("index_topk_freq", default=1), 1) == 0
