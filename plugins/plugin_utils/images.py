@@ -248,7 +248,7 @@ def _too_old(id_: str, level: str, what: str, why: str, since: str, source: str)
 def _architecture_unknown(checkpoint: Checkpoint) -> Finding:
     return Finding(
         level="warning",
-        id="architecture-unknown",
+        id="architecture-not-in-vllm",
         what=f"No vLLM release looked at has a class for {checkpoint.architecture}.",
         why="vLLM then tries its generic Transformers path, which may refuse the model or run it slowly.",
         fix="Check the model card for the vLLM it asks for; set vllm_image and vllm_version.",

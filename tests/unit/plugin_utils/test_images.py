@@ -121,7 +121,7 @@ def test_between_two_releases_looked_at_nobody_knows():
 
 
 def test_an_unknown_architecture_is_said():
-    assert ids(chosen(model("m", "NoSuchForCausalLM"))) == ["architecture-unknown"]
+    assert ids(chosen(model("m", "NoSuchForCausalLM"))) == ["architecture-not-in-vllm"]
 
 
 def test_mixed_precision_needs_a_newer_build_than_ngcs():
