@@ -75,7 +75,9 @@ def _shorter_context(scales: Scales, layout: Layout) -> Iterator[str]:
 def _more_nodes(scales: Scales, layout: Layout, told: Told) -> Iterator[str]:
     spare = replace(layout.nodes[0], memory_available_bytes=None)
     roomiest = max(budget("pipeline", [spare], told).limit_bytes)
-    least = -(-sum(scales.demand(1, 1).weights) // max(roomiest, 1))  # fewer cannot even hold the weights
+    alone = scales.demand(1, 1)
+    # Fewer cannot hold the weights and a node's own overhead.
+    least = -(-sum(alone.weights) // max(roomiest - min(alone.overhead) // 2, 1))
     for count in range(max(len(layout.nodes) + 1, least), min(MOST_NODES, scales.most_stages()) + 1):
         nodes: tuple[Node, ...] = (*layout.nodes, *(spare for _more in range(count - len(layout.nodes))))
         footprints, _demand = scales.weigh("pipeline", nodes)
