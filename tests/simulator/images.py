@@ -95,10 +95,6 @@ def ensure_store(settings: Settings, node_image: str) -> Store:
     base = ensure_base(settings)
     with step("build the serving image (real vLLM and Ray for the CPU) and the models"):
         _build_store(settings, store, node_image, base)
-    for other in _stores():
-        # Nodes made from an older one keep their links to its layers.
-        if other != store:
-            remove_store(other)
     return store
 
 
