@@ -19,6 +19,11 @@ def gib(size: float) -> str:
     return f"{size / GIB:.1f} GiB"
 
 
+def rate(tokens_per_second: float) -> str:
+    """Three figures, never as a power of ten."""
+    return f"{tokens_per_second:,.0f}" if tokens_per_second >= 1000 else f"{tokens_per_second:.3g}"
+
+
 def does_not_fit(layout: Layout, ways: Sequence[str]) -> Finding:
     """Some node would need more than it may take; ``ways`` are changes that were tried and would fit."""
     worst = max(range(len(layout.nodes)), key=lambda i: layout.footprints[i] - layout.budget.limit_bytes[i])
@@ -87,7 +92,7 @@ def tensor_offered(nodes: int, expected: float, now: float) -> Finding:
         "note",
         "tensor-parallel-possible",
         f"Tensor parallel over the {nodes} nodes would decode a single stream at about"
-        f" {expected:.3g} tokens/s instead of {now:.3g}.",
+        f" {rate(expected)} tokens/s instead of {rate(now)}.",
         "It reduces over the link in every layer: about twice as fast as a pipeline over proven RoCE, brutal"
         " on plain Ethernet, and hangs under load have been reported.",
         "Measure the fabric (dgx_spark.vllm.preflight), then set vllm_placement: tensor.",
@@ -141,7 +146,7 @@ def dense(expected: float, active_bytes: int, bits_per_weight: float) -> Finding
         "warning" if expected < 20 else "note",
         "dense-model",
         f"A dense model: every token reads {active_bytes / 1e9:.3g} GB of weights, so expect about"
-        f" {expected:.3g} tokens/s for one request.",
+        f" {rate(expected)} tokens/s for one request.",
         "Decoding is bound by memory bandwidth, and a mixture of experts reads its active experts alone.",
         f"Prefer a mixture-of-experts model of the same quality if there is one{smaller}.",
         _FIELD,

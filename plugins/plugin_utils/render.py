@@ -71,7 +71,9 @@ def _on(node: Mapping[str, Any], count: int) -> str:
 
 
 def _billions(value: float | None) -> str:
-    return "unknown" if not value else f"{value / 1e9:.1f} B" if value >= 1e9 else f"{value / 1e6:.0f} M"
+    if not value:
+        return "unknown"
+    return f"{value / 1e9:.1f} B" if value >= 1e9 else f"{value / 1e6:.3g} M"
 
 
 def _model_line(model: Mapping[str, Any]) -> str:
