@@ -103,13 +103,6 @@ def _kv_cache_dtype(
     return wished, "asked for with kv_cache_dtype", findings
 
 
-def default_launcher(at: str) -> tuple[str, str]:
-    """The launcher for several nodes when none is asked for, and why."""
-    if version(at) >= version(MP_SINCE):
-        return "mp", "vLLM's own executor crosses nodes and needs nothing added to the image"
-    return "ray", f"vLLM's own executor crosses nodes only from {MP_SINCE} on"
-
-
 def check_layout(checkpoint: Checkpoint, tensor: int, launcher: str, nodes: int, at: str) -> None:
     """InputError when a version cannot run the asked layout: heads that do not divide, mp before 0.12."""
     heads = checkpoint.text.get("num_attention_heads")

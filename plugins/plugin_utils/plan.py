@@ -25,6 +25,7 @@ from .serving import serve_spec
 from .weights import Weights, weigh, weight_findings
 from .wishes import Wishes, read_wishes
 
+# Proven between Sparks for a pipeline (field notes, 2026); vLLM's own executor is a wish away.
 DEFAULT_LAUNCHER = "ray"
 
 
