@@ -16,7 +16,7 @@ from .checkpoint import Checkpoint, InputError
 from .findings import Finding
 from .knowledge import knowledge
 from .kv_cache import KvLayout, state_bytes
-from .memory import kv_bytes_per_token, kv_layout
+from .memory import kv_bytes_per_token, kv_layout, stored_kv_dtype
 from .overhead import overhead
 from .placement import GIB, Kind, Layout, Node
 from .speed import Decoding, Speed, decode_speed, usual_depth
@@ -321,16 +321,18 @@ def decoding_of(checkpoint: Checkpoint, kv_cache_dtype: str = "auto") -> Decodin
         for kind in checkpoint.kinds
         if kind.mixer != "none"
     )
+    caches = layer_caches(checkpoint)
     states = sum(
         state_bytes(cache, 1, 0, checkpoint.dtype_bytes, None)
-        for cache in layer_caches(checkpoint)
+        for cache in caches
         if cache.kind in STATES and not cache.draft
     )
+    stored = stored_kv_dtype(checkpoint, kv_cache_dtype, caches)
     return Decoding(
         quantized_bytes=active.quantized,
         unquantized_bytes=active.unquantized,
         format=checkpoint.quantization.format,
         blocks={**blocks, **mixers},
-        kv_bytes_per_token=kv_bytes_per_token(checkpoint, kv_cache_dtype),
+        kv_bytes_per_token=kv_bytes_per_token(checkpoint, stored),
         kv_fixed_bytes=2 * states,  # read and written
     )
