@@ -68,7 +68,7 @@ status:
   returned: always
   type: int
 body:
-  description: The response, parsed when it is JSON, else C({"text": ...}).
+  description: The response, parsed when it is JSON, else a dict with the one key C(text).
   returned: always
   type: dict
 seconds:

@@ -90,3 +90,11 @@ def pair(nodes):
     if len(nodes[0].record["plan"]["placement"]["nodes"]) < 2:
         pytest.skip("in this scenario each node serves alone")
     return nodes
+
+
+@pytest.fixture(scope="session")
+def answers():
+    """Where the scenarios of one run of all tests leave what their models said."""
+    directory = ROOT / ".cache/answers"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

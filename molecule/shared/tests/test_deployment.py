@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import ROOT
 
 SECRETS = ("VLLM_API_KEY", "RAY_AUTH_TOKEN")
 
@@ -22,17 +21,16 @@ def test_every_head_answers_a_real_completion_that_ends(heads):
         assert body["model"] == head.record["served_model_name"]
 
 
-def test_the_same_model_says_the_same_on_one_node_and_over_two(heads):
+def test_the_same_model_says_the_same_on_one_node_and_over_two(heads, answers):
     """Each scenario leaves the greedy answer of its models; all that stand there must be equal."""
     for head in heads:
         text = head.answer()["choices"][0]["message"]["content"]
-        kept = ROOT / ".cache/answers" / f"{head.record['served_model_name']}.json"
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        answers = json.loads(kept.read_text()) if kept.exists() else {}
+        kept = answers / f"{head.record['served_model_name']}.json"
+        said = json.loads(kept.read_text()) if kept.exists() else {}
         placement = head.record["plan"]["placement"]
-        answers[f"{placement['kind']} {placement['launcher']}"] = text
-        kept.write_text(json.dumps(answers, indent=1))
-        assert set(answers.values()) == {text}, answers
+        said[f"{placement['kind']} {placement['launcher']}"] = text
+        kept.write_text(json.dumps(said, indent=1))
+        assert set(said.values()) == {text}, said
 
 
 def test_units_of_the_user_run_and_start_at_boot(nodes):
