@@ -3,7 +3,7 @@ PYTHON ?= python3
 TOOLS := .venv/bin/python
 SIMULATOR := cd tests && ../$(TOOLS) -m simulator
 
-.PHONY: help env test lint sanity unit artefact molecule demo demo-down bench clean
+.PHONY: help env test lint sanity unit artefact molecule demo demo-down bench arguments engine clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -26,6 +26,17 @@ demo: env ## deploy to two simulated Sparks and show the completion (vllm_launch
 
 demo-down: env ## take the simulated Sparks of the demo down
 	$(SIMULATOR) down
+
+bench: env ## what planning, diagnosing and a deploy without change cost (the last needs `make demo` before)
+	$(TOOLS) benchmarks/plan_time.py
+	$(TOOLS) benchmarks/diagnose.py
+	$(TOOLS) benchmarks/no_change.py
+
+arguments: env ## hold every command line of the plan against vLLM's own parser, release by release (slow)
+	$(TOOLS) tests/arguments
+
+engine: env ## hold the plan's KV cache against a real vLLM: VLLM_PYTHON=python of an environment with vLLM (slow)
+	$(TOOLS) -m pytest tests/engine
 
 clean: ## remove what the commands above have made, the Python environment too
 	if [ -x $(TOOLS) ]; then $(SIMULATOR) down --all; fi

@@ -48,9 +48,7 @@ def serving(size: int) -> Iterator[str]:
     """What a busy server prints."""
     written = count = 0
     while written < size:
-        line = _SERVING[count % len(_SERVING)].format(
-            m=count // 60 % 60, s=count % 60, n=count % 9000, k=count % 99
-        )
+        line = _SERVING[count % len(_SERVING)].format(m=count // 60 % 60, s=count % 60, n=count % 9000, k=count % 99)
         written += len(line) + 1
         count += 1
         yield line

@@ -52,9 +52,7 @@ def sparkrun() -> Callable[[dict[str, Any]], dict[str, Any]]:
             "model_type": info.get("model_type"),
             "arch": {name: info[name] for name in names if name in info},
         }
-        near, far = (
-            estimate_vram(max_model_len=length, **common).kv_cache_total_gb for length in (NEAR, FAR)
-        )
+        near, far = (estimate_vram(max_model_len=length, **common).kv_cache_total_gb for length in (NEAR, FAR))
         growth = None if near is None or far is None else (far - near) * 2**30 / (FAR - NEAR)
         return {"kv_bytes_per_token": growth, "weight_bytes": None, "tokens_per_second": None}
 

@@ -103,15 +103,11 @@ def truths(configs: Path | None) -> dict[str, dict[str, float]]:
             known["kv_bytes_per_token"] = per_token + index_bytes(json.loads(config_path.read_text("utf-8")))
         if row.get("checkpoint_bytes"):
             known["weight_bytes"] = row["checkpoint_bytes"][0]["bytes"]
-        found[row["model"]] = {
-            key: value for key, value in known.items() if (row["model"], key) not in NOT_COMPARABLE
-        }
+        found[row["model"]] = {key: value for key, value in known.items() if (row["model"], key) not in NOT_COMPARABLE}
     return found
 
 
-def compare(
-    answers: Answers, truth: dict[str, dict[str, float]], key: str
-) -> tuple[int, int, int, float, float]:
+def compare(answers: Answers, truth: dict[str, dict[str, float]], key: str) -> tuple[int, int, int, float, float]:
     """Answers given, answers compared, wrong by more than 5 percent, median and worst error."""
     given = sum(answer.get(key) is not None for answer in answers.values())
     errors = []

@@ -32,10 +32,7 @@ from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.knowledge import kn
 FIXTURES = json.loads((ROOT / "tests/unit/fixtures/speed_models.json").read_text(encoding="utf-8"))
 # What is fitted, and within which bounds: an efficiency stays one, a time stays positive.
 BOUNDS: dict[tuple[str, ...], tuple[float, float]] = {
-    **{
-        ("formats", name, "efficiency"): (0.5, 0.97)
-        for name in ("none", "fp8", "nvfp4", "mixed", "mxfp4", "int4")
-    },
+    **{("formats", name, "efficiency"): (0.5, 0.97) for name in ("none", "fp8", "nvfp4", "mixed", "mxfp4", "int4")},
     ("kv", "efficiency"): (0.6, 0.95),
     ("block_seconds", "attention"): (1e-5, 2e-4),
     ("block_seconds", "recurrent"): (1e-5, 4e-4),

@@ -79,9 +79,7 @@ def main() -> None:
             "sets": [measure(name, Path(file)) for name, _, file in named],
         }
         head = "---\n# Written by docs/make_diagnosis_pages.py --measure; read for docs/diagnosis.md.\n"
-        (_DOCS / "diagnosis_figures.yml").write_text(
-            head + yaml.safe_dump(figures, sort_keys=False), encoding="utf-8"
-        )
+        (_DOCS / "diagnosis_figures.yml").write_text(head + yaml.safe_dump(figures, sort_keys=False), encoding="utf-8")
     (_DOCS / "decisions.md").write_text(document.decisions(), encoding="utf-8")
     (_DOCS / "diagnosis.md").write_text(overview(figures), encoding="utf-8")
 

@@ -45,11 +45,17 @@ def on_head(command: str) -> str:
 
 def complete(record: dict[str, str], key: str) -> dict[str, object]:
     """One chat completion from the controller, as any client would ask for it."""
-    body = {"model": record["served_model_name"], "messages": [{"role": "user", "content": PROMPT}],
-            "max_tokens": 64, "temperature": 0}
+    body = {
+        "model": record["served_model_name"],
+        "messages": [{"role": "user", "content": PROMPT}],
+        "max_tokens": 64,
+        "temperature": 0,
+    }
     request = urllib.request.Request(
-        record["api"] + "/v1/chat/completions", json.dumps(body).encode(),
-        {"Content-Type": "application/json", "Authorization": f"Bearer {key}"})
+        record["api"] + "/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
+    )
     with urllib.request.urlopen(request, timeout=120) as response:
         answer: dict[str, object] = json.load(response)
     return answer
@@ -73,8 +79,8 @@ def main(wishes: list[str]) -> None:
     print(f"""
 Talk to it:
   key=$(ssh -F {SSH_CONFIG} spark-1 cat {key_file})
-  curl {record['api']}/v1/chat/completions -H "Authorization: Bearer $key" -H 'Content-Type: application/json' \\
-    -d '{{"model": "{record['served_model_name']}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+  curl {record["api"]}/v1/chat/completions -H "Authorization: Bearer $key" -H 'Content-Type: application/json' \\
+    -d '{{"model": "{record["served_model_name"]}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
 Look at it:
   ssh -F {SSH_CONFIG} spark-1 systemctl --user status vllm-{name}
   ssh -F {SSH_CONFIG} spark-1 journalctl --user -f -u vllm-{name}

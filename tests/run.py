@@ -57,8 +57,12 @@ def stage(directory: str) -> Path:
     Outside the checkout, as ansible-test would find its .gitignore there and skip all.
     """
     home = Path(directory) / "ansible_collections/dgx_spark/vllm"
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                            capture_output=True, check=True).stdout.decode()
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
     for name in filter(None, listed.split("\0")):
         source = ROOT / name
         if source.is_file() and not name.startswith(".collections/"):
@@ -68,11 +72,17 @@ def stage(directory: str) -> Path:
 
 
 def lint() -> Outcome:
-    sources = ["plugins", "roles", "tests", "benchmarks"]
+    sources = ["plugins", "roles", "tests", "benchmarks", "docs", "molecule"]
     return tally(
-        run("ruff", "check", *(name for name in sources if (ROOT / name).is_dir())),
-        run("mypy", "--namespace-packages", "--explicit-package-bases",
-            ".collections/ansible_collections/dgx_spark/vllm/plugins/plugin_utils", MYPYPATH=".collections"),
+        run("ruff", "check", *sources),
+        run("ruff", "format", "--check", *sources),
+        run(
+            "mypy",
+            "--namespace-packages",
+            "--explicit-package-bases",
+            ".collections/ansible_collections/dgx_spark/vllm/plugins/plugin_utils",
+            MYPYPATH=".collections",
+        ),
         run("ansible-lint", "--profile", "production", "--offline"),
     )
 
@@ -84,7 +94,9 @@ def sanity() -> Outcome:
     pip.write_text(PIP_STAND_IN, encoding="utf-8")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     with tempfile.TemporaryDirectory() as directory:
-        return tally(run("ansible-test", "sanity", "--python", version, "--color", "no", cwd=stage(directory), HOME=str(home)))
+        return tally(
+            run("ansible-test", "sanity", "--python", version, "--color", "no", cwd=stage(directory), HOME=str(home))
+        )
 
 
 def unit() -> Outcome:
@@ -110,10 +122,26 @@ def artefact() -> Outcome:
     archive = next(built.glob("*.tar.gz"))
     environment = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "ANSIBLE_CONFIG": "/dev/null"}
     return tally(
-        run("ansible-galaxy", "collection", "install", archive, "--collections-path", installed, "--no-deps", **environment),
+        run(
+            "ansible-galaxy",
+            "collection",
+            "install",
+            archive,
+            "--collections-path",
+            installed,
+            "--no-deps",
+            **environment,
+        ),
         run("ansible-playbook", "dgx_spark.vllm.init", "-e", f"dest={installed}/work", cwd=built, **environment),
-        run("ansible-playbook", "deploy.yml", "-i", "spark-pair", "--syntax-check", cwd=installed / "work",
-            ANSIBLE_COLLECTIONS_PATH=str(installed)),
+        run(
+            "ansible-playbook",
+            "deploy.yml",
+            "-i",
+            "spark-pair",
+            "--syntax-check",
+            cwd=installed / "work",
+            ANSIBLE_COLLECTIONS_PATH=str(installed),
+        ),
     )
 
 
@@ -131,7 +159,11 @@ def molecule() -> Outcome:
 
 
 STEPS: dict[str, Callable[[], Outcome]] = {
-    "lint": lint, "unit": unit, "artefact": artefact, "sanity": sanity, "molecule": molecule,
+    "lint": lint,
+    "unit": unit,
+    "artefact": artefact,
+    "sanity": sanity,
+    "molecule": molecule,
 }
 
 
@@ -146,8 +178,10 @@ def main(names: list[str]) -> int:
         started = time.monotonic()
         outcomes[name] = STEPS[name]()
         result = outcomes[name]
-        lines.append(f"{name:10} {result.passed:5} passed {result.failed:3} failed {result.skipped:3} skipped "
-                     f"{time.monotonic() - started:6.0f} s")
+        lines.append(
+            f"{name:10} {result.passed:5} passed {result.failed:3} failed {result.skipped:3} skipped "
+            f"{time.monotonic() - started:6.0f} s"
+        )
     print("\n=== summary", *lines, sep="\n")
     failed = sum(outcome.failed for outcome in outcomes.values())
     print(f"{sum(outcome.passed for outcome in outcomes.values())} passed, {failed} failed", flush=True)

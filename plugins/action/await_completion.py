@@ -40,7 +40,7 @@ class Meeting:
     """
 
     def __init__(self, task_uuid, nodes):
-        self.directory = os.path.join(C.DEFAULT_LOCAL_TMP, "completion-%s-%s" % (nodes[0], task_uuid))
+        self.directory = os.path.join(C.DEFAULT_LOCAL_TMP, f"completion-{nodes[0]}-{task_uuid}")
         os.makedirs(self.directory, exist_ok=True)
 
     def tell(self, host, word):
@@ -72,15 +72,17 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
-        _unused, arguments = self.validate_argument_spec({
-            "name": {"type": "str", "required": True},
-            "nodes": {"type": "list", "elements": "str", "required": True},
-            "url": {"type": "str", "required": True},
-            "model": {"type": "str", "required": True},
-            "prompt": {"type": "str", "required": True},
-            "max_tokens": {"type": "int", "default": 64},
-            "timeout": {"type": "int", "default": 3600},
-        })
+        _unused, arguments = self.validate_argument_spec(
+            {
+                "name": {"type": "str", "required": True},
+                "nodes": {"type": "list", "elements": "str", "required": True},
+                "url": {"type": "str", "required": True},
+                "model": {"type": "str", "required": True},
+                "prompt": {"type": "str", "required": True},
+                "max_tokens": {"type": "int", "default": 64},
+                "timeout": {"type": "int", "default": 3600},
+            }
+        )
         if self._task.check_mode:
             return {"changed": False, "skipped": True, "msg": "Nothing is waited for in check mode."}
         self.arguments, self.task_vars = arguments, task_vars
@@ -95,9 +97,15 @@ class ActionModule(ActionBase):
         except NodeFailed as failure:
             self.meeting.tell(self.host, "failed")
             if self.log and not failure.elsewhere:
-                Display().display("The last lines of vllm-%s.service on %s:\n%s" % (arguments["name"], self.host, self.tail()))
-            return {"failed": True, "msg": str(failure), "log_file": self.meeting.keep(self.host, self.log),
-                    "seconds": self.seconds()}
+                Display().display(
+                    "The last lines of vllm-{}.service on {}:\n{}".format(arguments["name"], self.host, self.tail())
+                )
+            return {
+                "failed": True,
+                "msg": str(failure),
+                "log_file": self.meeting.keep(self.host, self.log),
+                "seconds": self.seconds(),
+            }
         self.meeting.tell(self.host, "done")
         return dict(result, changed=False, seconds=self.seconds())
 
@@ -108,14 +116,22 @@ class ActionModule(ActionBase):
         """On the head: look at the unit until the port answers, then ask until an answer comes."""
         while True:
             if self.look()["listening"]:
-                answer = self.module("completion", name=self.arguments["name"], url=self.arguments["url"],
-                                     model=self.arguments["model"], prompt=self.arguments["prompt"],
-                                     max_tokens=self.arguments["max_tokens"], timeout=max(30, int(self.left())))
+                answer = self.module(
+                    "completion",
+                    name=self.arguments["name"],
+                    url=self.arguments["url"],
+                    model=self.arguments["model"],
+                    prompt=self.arguments["prompt"],
+                    max_tokens=self.arguments["max_tokens"],
+                    timeout=max(30, int(self.left())),
+                )
                 if answer["status"] == 200:
                     return {"response": answer["body"], "answer_seconds": answer["seconds"]}
                 if answer["status"] not in (0, 503):
-                    raise NodeFailed("The endpoint %s answered %d: %s" % (
-                        self.arguments["url"], answer["status"], json.dumps(answer["body"])[:2000]))
+                    raise NodeFailed(
+                        "The endpoint %s answered %d: %s"
+                        % (self.arguments["url"], answer["status"], json.dumps(answer["body"])[:2000])
+                    )
             self.pause(POLL_SECONDS)
 
     def follow(self, head):
@@ -134,10 +150,12 @@ class ActionModule(ActionBase):
     def pause(self, seconds):
         failed = self.meeting.failed(self.peers)
         if failed:
-            raise NodeFailed("Gave up here, as %s failed." % " and ".join(failed), elsewhere=True)
+            raise NodeFailed("Gave up here, as {} failed.".format(" and ".join(failed)), elsewhere=True)
         if self.left() <= 0:
-            raise NodeFailed("No completion after %d s. Last seen on %s: %s." % (
-                self.arguments["timeout"], self.host, self.stage or "nothing"))
+            raise NodeFailed(
+                "No completion after %d s. Last seen on %s: %s."
+                % (self.arguments["timeout"], self.host, self.stage or "nothing")
+            )
         time.sleep(seconds)
 
     def left(self):
@@ -145,8 +163,13 @@ class ActionModule(ActionBase):
 
     def look(self):
         """One look at this node's unit: show a new stage, fail when the unit has died since the first look."""
-        status = self.module("deployment_status", name=self.arguments["name"], cursor=self.cursor,
-                             lines=LOG_LINES, url=self.arguments["url"])
+        status = self.module(
+            "deployment_status",
+            name=self.arguments["name"],
+            cursor=self.cursor,
+            lines=LOG_LINES,
+            url=self.arguments["url"] if self.host == self.arguments["nodes"][0] else None,
+        )
         self.log = (self.log + status["log"])[-LOG_LINES:]
         self.cursor = status["cursor"] or self.cursor
         unit = status["unit"]
@@ -154,14 +177,19 @@ class ActionModule(ActionBase):
         if self.restarts is None:
             self.restarts = restarts
         if unit.get("ActiveState") not in ALIVE or unit.get("SubState") == "auto-restart" or restarts > self.restarts:
-            raise NodeFailed("vllm-%s.service on %s ended (%s, exit status %s)." % (
-                self.arguments["name"], self.host, unit.get("Result") or unit.get("ActiveState", "no such unit"),
-                unit.get("ExecMainStatus", "unknown")))
+            raise NodeFailed(
+                "vllm-{}.service on {} ended ({}, exit status {}).".format(
+                    self.arguments["name"],
+                    self.host,
+                    unit.get("Result") or unit.get("ActiveState", "no such unit"),
+                    unit.get("ExecMainStatus", "unknown"),
+                )
+            )
         self.show(progress(self.log))
         return status
 
     def show(self, state):
-        text = "%s: %s" % (state["stage"], state["detail"]) if state["detail"] else state["stage"]
+        text = "{}: {}".format(state["stage"], state["detail"]) if state["detail"] else state["stage"]
         if text != self.stage and state["stage"] != "unknown":
             Display().display("%s: %s (%d s)" % (self.host, text, self.seconds()))
             self.stage = text
@@ -171,8 +199,9 @@ class ActionModule(ActionBase):
 
     def module(self, module, **arguments):
         """Run a module of this collection on this node; a node out of reach is told as a failure."""
-        result = self._execute_module(module_name="dgx_spark.vllm." + module, module_args=arguments,
-                                      task_vars=self.task_vars)
+        result = self._execute_module(
+            module_name="dgx_spark.vllm." + module, module_args=arguments, task_vars=self.task_vars
+        )
         if result.get("failed") or result.get("unreachable"):
-            raise NodeFailed("%s on %s: %s" % (module, self.host, result.get("msg", result)))
+            raise NodeFailed("{} on {}: {}".format(module, self.host, result.get("msg", result)))
         return result

@@ -38,7 +38,7 @@ author:
 """
 
 EXAMPLES = r"""
-container: "{{ plan | dgx_spark.vllm.container({'name': inventory_hostname, 'facts': node}, settings, nodes, contents) }}"
+container: "{{ plan | dgx_spark.vllm.container({'name': 'spark-1', 'facts': node}, settings, nodes, contents) }}"
 """
 
 RETURN = r"""

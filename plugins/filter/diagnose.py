@@ -128,18 +128,14 @@ _PARTS: Mapping[str, tuple[type, ...]] = {
 def diagnose(evidence: Any, **context: Any) -> dict[str, Any]:
     """Checked and plain evidence, diagnosed."""
     if not isinstance(evidence, Mapping):
-        raise AnsibleFilterError(
-            "diagnose: the evidence must be a mapping of logs, response, state and config"
-        )
+        raise AnsibleFilterError("diagnose: the evidence must be a mapping of logs, response, state and config")
     for name, types in _PARTS.items():
         part = evidence.get(name)
         if part is not None and not isinstance(part, types):
             raise AnsibleFilterError(f"diagnose: {name} must be a mapping, not {type(part).__name__}")
     unknown = set(map(str, evidence)) - set(_PARTS)
     if unknown:
-        raise AnsibleFilterError(
-            f"diagnose: unknown evidence {', '.join(sorted(unknown))}; known: {', '.join(_PARTS)}"
-        )
+        raise AnsibleFilterError(f"diagnose: unknown evidence {', '.join(sorted(unknown))}; known: {', '.join(_PARTS)}")
     return _diagnose(plain(evidence), **plain(context))
 
 

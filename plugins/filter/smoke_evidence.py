@@ -51,8 +51,12 @@ def smoke_evidence(nodes, hostvars, plan, model):
     kept = {name: result["log_file"] for name, result in results.items() if result.get("log_file")}
     evidence = {
         "logs": {name: Path(path).read_text(encoding="utf-8") for name, path in kept.items()},
-        "config": {"image": plan["serve"]["image"], "vllm": plan["serve"]["vllm_version"], "model": model,
-                   "flags": plan["serve"]["args"]},
+        "config": {
+            "image": plan["serve"]["image"],
+            "vllm": plan["serve"]["vllm_version"],
+            "model": model,
+            "flags": plan["serve"]["args"],
+        },
     }
     response = results[nodes[0]].get("response")
     return evidence | {"response": response} if response else evidence

@@ -45,9 +45,7 @@ def cache_from(environ: dict[str, str], given: str | None = None) -> str:
     return os.path.expanduser(found) if found else os.path.join(home_from(environ), "hub")
 
 
-def token_from(
-    environ: dict[str, str], token: str | None = None, token_file: str | None = None
-) -> str | None:
+def token_from(environ: dict[str, str], token: str | None = None, token_file: str | None = None) -> str | None:
     """The token: given, from the file given, from ``HF_TOKEN``, or from the file `hf auth login` writes."""
     if token:
         return token.strip()
@@ -114,8 +112,7 @@ class Hub:
             self.commit = str(description["sha"])
         except (ValueError, KeyError, TypeError):
             raise HubError(
-                f"{self.endpoint} did not answer like a hub for {self.repo}: no JSON with a `sha`."
-                " Check HF_ENDPOINT."
+                f"{self.endpoint} did not answer like a hub for {self.repo}: no JSON with a `sha`. Check HF_ENDPOINT."
             ) from None
         return dict(description)
 

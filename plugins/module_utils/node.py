@@ -35,16 +35,19 @@ def parse_interfaces(ip_json):
     for link in json.loads(ip_json or "[]"):
         if not link.get("ifname"):
             continue
-        interfaces.append({
-            "name": link["ifname"],
-            "mtu": link.get("mtu"),
-            "carrier": "LOWER_UP" in link.get("flags", []),
-            "mac": link.get("address"),
-            "addresses": [
-                {"address": entry["local"], "prefix": entry.get("prefixlen"), "scope": entry.get("scope")}
-                for entry in link.get("addr_info", []) if entry.get("local")
-            ],
-        })
+        interfaces.append(
+            {
+                "name": link["ifname"],
+                "mtu": link.get("mtu"),
+                "carrier": "LOWER_UP" in link.get("flags", []),
+                "mac": link.get("address"),
+                "addresses": [
+                    {"address": entry["local"], "prefix": entry.get("prefixlen"), "scope": entry.get("scope")}
+                    for entry in link.get("addr_info", [])
+                    if entry.get("local")
+                ],
+            }
+        )
     return interfaces
 
 
@@ -84,9 +87,9 @@ def parse_docker_images(text):
     for line in text.splitlines():
         row = json.loads(line)
         if row.get("Tag", "<none>") != "<none>":
-            references.add("%s:%s" % (row["Repository"], row["Tag"]))
+            references.add("{}:{}".format(row["Repository"], row["Tag"]))
         if row.get("Digest", "<none>") != "<none>":
-            references.add("%s@%s" % (row["Repository"], row["Digest"]))
+            references.add("{}@{}".format(row["Repository"], row["Digest"]))
     return sorted(references)
 
 
@@ -101,12 +104,14 @@ def parse_gpus(text):
         if len(words) < 4:
             continue
         memory = words[3].split()[0] if words[3] else ""
-        gpus.append({
-            "name": words[0],
-            "driver": words[1],
-            "compute_capability": words[2],
-            "memory_total_mib": int(memory) if memory.isdigit() else None,
-        })
+        gpus.append(
+            {
+                "name": words[0],
+                "driver": words[1],
+                "compute_capability": words[2],
+                "memory_total_mib": int(memory) if memory.isdigit() else None,
+            }
+        )
     return gpus
 
 

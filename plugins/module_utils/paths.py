@@ -21,12 +21,12 @@ def is_deployment_name(name):
 
 def unit_name(deployment):
     """The unit of a deployment in the serving user's systemd."""
-    return "vllm-%s.service" % deployment
+    return f"vllm-{deployment}.service"
 
 
 def container_name(deployment):
     """The container of a deployment on each of its nodes."""
-    return "vllm-%s" % deployment
+    return f"vllm-{deployment}"
 
 
 def unit_path(home, deployment):

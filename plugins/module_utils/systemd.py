@@ -8,7 +8,9 @@ import os
 
 from ansible_collections.dgx_spark.vllm.plugins.module_utils.node import parse_unit_properties
 
-UNIT_PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NRestarts,ExecMainStatus,Result,InvocationID,ActiveEnterTimestamp"
+UNIT_PROPERTIES = (
+    "Id,LoadState,ActiveState,SubState,UnitFileState,NRestarts,ExecMainStatus,Result,InvocationID,ActiveEnterTimestamp"
+)
 
 
 class UserSystemd:
@@ -20,7 +22,7 @@ class UserSystemd:
 
     def run(self, *words):
         """Run ``systemctl --user WORDS``: exit code, output, errors."""
-        return self.module.run_command(["systemctl", "--user"] + list(words), environ_update=self.environment)
+        return self.module.run_command(["systemctl", "--user", *list(words)], environ_update=self.environment)
 
     def reachable(self):
         """Whether a manager answers for this user (it does with linger on, or while logged in)."""
@@ -30,14 +32,14 @@ class UserSystemd:
         """Properties of the loaded units and unit files that match a pattern; empty when no manager answers."""
         names = set()
         for verb in ("list-units", "list-unit-files"):
-            code, out, err = self.run(verb, "--all", "--plain", "--no-legend", pattern)
+            code, out, _err = self.run(verb, "--all", "--plain", "--no-legend", pattern)
             if code == 0:
                 names.update(line.split()[0] for line in out.splitlines() if line.strip())
         return self.show(*sorted(names)) if names else []
 
     def show(self, *units):
         """The properties in UNIT_PROPERTIES of each unit."""
-        code, out, err = self.run("show", "--property=" + UNIT_PROPERTIES, *units)
+        code, out, _err = self.run("show", "--property=" + UNIT_PROPERTIES, *units)
         return parse_unit_properties(out) if code == 0 else []
 
     def journal(self, unit, lines, cursor=None, invocation=None):
@@ -45,16 +47,23 @@ class UserSystemd:
 
         After a cursor when one is given, else those of one run (invocation) when one is given.
         """
-        command = ["journalctl", "--user", "--no-pager", "--quiet", "--show-cursor", "--output=cat",
-                   "--lines=%d" % lines]
+        command = [
+            "journalctl",
+            "--user",
+            "--no-pager",
+            "--quiet",
+            "--show-cursor",
+            "--output=cat",
+            "--lines=%d" % lines,
+        ]
         if cursor:
             command += ["--unit=" + unit, "--after-cursor=" + cursor]
         elif invocation:
             command += ["_SYSTEMD_INVOCATION_ID=" + invocation]
         else:
             command += ["--unit=" + unit]
-        code, out, err = self.module.run_command(command, environ_update=self.environment, errors="replace")
+        code, out, _err = self.module.run_command(command, environ_update=self.environment, errors="replace")
         log = out.splitlines() if code == 0 else []
         if log and log[-1].startswith("-- cursor: "):
-            cursor = log.pop()[len("-- cursor: "):]
+            cursor = log.pop()[len("-- cursor: ") :]
         return log, cursor or ""

@@ -11,7 +11,7 @@ version_added: 0.1.0
 description:
   - Runs on all nodes of a deployment at once. On the head it ends with a completion, elsewhere it ends with the head's.
   - While it waits it prints each new stage of the start (waiting for the cluster, loading shard i of n, compiling).
-  - Fails at once when a unit dies on any of the nodes, on the node whose unit died first, with the last lines it logged.
+  - Fails at once when a unit dies on any of the nodes, on that node first, with the last lines it logged.
   - This is an action plugin. The nodes only run short modules, so nothing is left behind when the play is interrupted.
 options:
   name:

@@ -99,8 +99,15 @@ def ask(url, body, key, timeout):
     if key:
         headers["Authorization"] = "Bearer " + key
     try:
-        response = open_url(url + "/v1/chat/completions", method="POST", data=json.dumps(body), headers=headers,
-                            timeout=timeout, use_proxy=False, http_agent="dgx_spark.vllm")
+        response = open_url(
+            url + "/v1/chat/completions",
+            method="POST",
+            data=json.dumps(body),
+            headers=headers,
+            timeout=timeout,
+            use_proxy=False,
+            http_agent="dgx_spark.vllm",
+        )
         status, text = response.getcode(), to_text(response.read())
     except Exception as error:  # pylint: disable=broad-except
         status = getattr(error, "code", None) or 0

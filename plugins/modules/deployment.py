@@ -51,7 +51,7 @@ options:
         default: "0600"
   secrets:
     description:
-      - Values by name. Each becomes a file C(NAME.secret) (mode 0600) that the container reads. A diff does not show them.
+      - Values by name. Each becomes a file C(NAME.secret) (mode 0600) for the container. A diff does not show them.
     type: dict
     default: {}
   directories:
@@ -150,7 +150,7 @@ class Deployment:
             result["restart_needed"] = self.unit().get("ActiveState") not in RUNNING or self.container_differs()
         elif state == "started":
             if self.unit().get("ActiveState") not in RUNNING or self.module.check_mode:
-                self.act("start %s" % self.unit_name, ["start", self.unit_name])
+                self.act(f"start {self.unit_name}", ["start", self.unit_name])
         else:
             self.stop()
             if state == "absent":
@@ -171,30 +171,40 @@ class Deployment:
             code, out, err = self.systemd.run(*command)
             if code:
                 self.module.fail_json(
-                    msg="systemctl --user %s failed: %s" % (" ".join(command), (err or out).strip()), actions=self.actions)
+                    msg="systemctl --user {} failed: {}".format(" ".join(command), (err or out).strip()),
+                    actions=self.actions,
+                )
 
     def have(self, directory):
         """Make a directory that the container mounts; complain of one that the container could not write."""
         if not os.path.isdir(directory):
-            self.actions.append("make directory %s" % directory)
+            self.actions.append(f"make directory {directory}")
             if not self.module.check_mode:
                 os.makedirs(directory)
         elif not os.access(directory, os.W_OK):
-            self.module.fail_json(msg="%s can't be written by this user, who is to serve. Give it back with: sudo chown -R %d:%d %s" % (
-                directory, os.getuid(), os.getgid(), directory))
+            self.module.fail_json(
+                msg="%s can't be written by this user, who is to serve. Give it back with: sudo chown -R %d:%d %s"
+                % (directory, os.getuid(), os.getgid(), directory)
+            )
 
     def write(self):
         """Write what differs."""
         for directory in self.module.params["directories"]:
             self.have(directory)
-        wanted = [(os.path.join(self.config_path, entry["name"]), entry["content"], int(entry["mode"], 8))
-                  for entry in self.module.params["files"]]
-        wanted += [(paths.secret_path(self.config_path, name), value, 0o600, True)
-                   for name, value in sorted(self.module.params["secrets"].items())]
+        wanted = [
+            (os.path.join(self.config_path, entry["name"]), entry["content"], int(entry["mode"], 8))
+            for entry in self.module.params["files"]
+        ]
+        wanted += [
+            (paths.secret_path(self.config_path, name), value, 0o600, True)
+            for name, value in sorted(self.module.params["secrets"].items())
+        ]
         for entry in wanted:
             self.write_file(*entry)
         self.remove_strangers({os.path.basename(entry[0]) for entry in wanted})
-        self.write_file(self.record_path, json.dumps(self.module.params["record"], indent=1, sort_keys=True) + "\n", 0o600)
+        self.write_file(
+            self.record_path, json.dumps(self.module.params["record"], indent=1, sort_keys=True) + "\n", 0o600
+        )
         if self.write_file(self.unit_path, self.module.params["unit"], 0o644) and not self.module.check_mode:
             self.reload()
 
@@ -203,7 +213,7 @@ class Deployment:
         if (before, before_mode) == (content, mode):
             return False
         self.differences.append(text_files.difference(path, before, content, secret))
-        self.actions.append("write %s" % path)
+        self.actions.append(f"write {path}")
         if not self.module.check_mode:
             text_files.replace(path, content, mode)
         return True
@@ -213,7 +223,7 @@ class Deployment:
         present = os.listdir(self.config_path) if os.path.isdir(self.config_path) else []
         for name in sorted(set(present) - names):
             path = os.path.join(self.config_path, name)
-            self.actions.append("remove %s" % path)
+            self.actions.append(f"remove {path}")
             if not self.module.check_mode:
                 os.unlink(path)
 
@@ -221,14 +231,15 @@ class Deployment:
         code, out, err = self.systemd.run("daemon-reload")
         if code:
             self.module.fail_json(
-                msg="The user manager does not answer (%s). Is linger on for this user?" % (err or out).strip())
+                msg=f"The user manager does not answer ({(err or out).strip()}). Is linger on for this user?"
+            )
 
     def enable(self):
         if self.unit().get("UnitFileState") != "enabled":
-            self.act("enable %s" % self.unit_name, ["enable", self.unit_name])
+            self.act(f"enable {self.unit_name}", ["enable", self.unit_name])
 
     def container_differs(self):
-        """Whether the container there was not made from the present files, or none is there (a unit that keeps failing)."""
+        """Whether the container there was not made from the present files, or there is none."""
         return self.docker("inspect", "--format", LABEL) != self.module.params["fingerprint"]
 
     def docker(self, verb, *options):
@@ -236,30 +247,30 @@ class Deployment:
         path = self.module.get_bin_path("docker")
         if not path:
             return None
-        code, out, err = self.module.run_command([path, verb] + list(options) + [paths.container_name(self.name)])
+        code, out, _err = self.module.run_command([path, verb, *list(options), paths.container_name(self.name)])
         return out.strip() if code == 0 else None
 
     def stop(self):
         unit = self.unit()
         if unit.get("ActiveState", "inactive") not in ("inactive", "failed"):
-            self.act("stop %s" % self.unit_name, ["stop", self.unit_name])
+            self.act(f"stop {self.unit_name}", ["stop", self.unit_name])
         if self.docker("inspect", "--format", "{{.Id}}") is not None:
-            self.actions.append("remove container %s" % paths.container_name(self.name))
+            self.actions.append(f"remove container {paths.container_name(self.name)}")
             if not self.module.check_mode:
                 self.docker("rm", "--force")
 
     def remove(self):
         if self.unit().get("UnitFileState") == "enabled":
-            self.act("disable %s" % self.unit_name, ["disable", self.unit_name])
+            self.act(f"disable {self.unit_name}", ["disable", self.unit_name])
         for path in (self.unit_path, self.record_path):
             before = text_files.current(path)[0]
             if before is not None:
                 self.differences.append(text_files.difference(path, before, None))
-                self.actions.append("remove %s" % path)
+                self.actions.append(f"remove {path}")
                 if not self.module.check_mode:
                     os.unlink(path)
         if os.path.isdir(self.config_path):
-            self.actions.append("remove %s" % self.config_path)
+            self.actions.append(f"remove {self.config_path}")
             if not self.module.check_mode:
                 shutil.rmtree(self.config_path)
         if self.actions and not self.module.check_mode and self.systemd.reachable():
@@ -274,7 +285,9 @@ def main():
             "state": {"type": "str", "choices": ["present", "started", "stopped", "absent"], "default": "present"},
             "unit": {"type": "str"},
             "files": {
-                "type": "list", "elements": "dict", "default": [],
+                "type": "list",
+                "elements": "dict",
+                "default": [],
                 "options": {
                     "name": {"type": "str", "required": True},
                     "content": {"type": "str", "required": True},
@@ -290,7 +303,9 @@ def main():
         supports_check_mode=True,
     )
     if not paths.is_deployment_name(module.params["name"]):
-        module.fail_json(msg="name: %r is not made of lower case letters, digits, dots and dashes" % module.params["name"])
+        module.fail_json(
+            msg="name: {!r} is not made of lower case letters, digits, dots and dashes".format(module.params["name"])
+        )
     module.exit_json(**Deployment(module).ensure())
 
 

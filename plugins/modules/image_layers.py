@@ -65,17 +65,19 @@ from ansible.module_utils.basic import AnsibleModule
 DOCKERFILE = """FROM {image}
 LABEL dgx-spark.base="{image}" dgx-spark.layers="{layers}"
 USER root
-RUN if command -v uv >/dev/null; then uv pip install --system {words}; else python3 -m pip install --no-cache-dir {words}; fi
+RUN if command -v uv >/dev/null; then uv pip install --system {words}; \\
+    else python3 -m pip install --no-cache-dir {words}; fi
 """
 PROBE = "import importlib.metadata as m, sys; [m.version(name) for name in sys.argv[1:]]"
 
 
 def target(image, image_id, layers):
     """The name of the image with the layers: readable, and different for every image and set of layers."""
-    readable = "-".join([image.rpartition("/")[2].replace(":", "-").partition("@")[0]]
-                        + [layer.replace("==", "") for layer in layers])
-    digest = hashlib.sha256(" ".join([image_id] + layers).encode()).hexdigest()[:8]
-    return "dgx-spark-vllm:%s-%s" % (re.sub(r"[^A-Za-z0-9_.-]+", "-", readable)[:110], digest)
+    readable = "-".join(
+        [image.rpartition("/")[2].replace(":", "-").partition("@")[0]] + [layer.replace("==", "") for layer in layers]
+    )
+    digest = hashlib.sha256(" ".join([image_id, *layers]).encode()).hexdigest()[:8]
+    return "dgx-spark-vllm:{}-{}".format(re.sub(r"[^A-Za-z0-9_.-]+", "-", readable)[:110], digest)
 
 
 def main():
@@ -90,11 +92,11 @@ def main():
     docker = module.get_bin_path("docker", required=not module.check_mode)
 
     def run(*words, **options):
-        return module.run_command([docker] + list(words), **options)
+        return module.run_command([docker, *list(words)], **options)
 
     code, image_id, err = run("image", "inspect", "--format", "{{.Id}}", image) if docker else (1, "", "")
     if code and not module.check_mode:
-        module.fail_json(msg="There is no image %s on this node to add %s to." % (image, ", ".join(layers)))
+        module.fail_json(msg="There is no image {} on this node to add {} to.".format(image, ", ".join(layers)))
     name = target(image, image_id.strip(), layers)
     if code == 0 and run("image", "inspect", name)[0] == 0:
         module.exit_json(changed=False, image=name)
@@ -105,10 +107,12 @@ def main():
     if has_all:
         code, out, err = run("tag", image, name)
     else:
-        text = DOCKERFILE.format(image=image, layers=" ".join(layers), words=" ".join("'%s'" % layer for layer in layers))
+        text = DOCKERFILE.format(image=image, layers=" ".join(layers), words=" ".join(f"'{layer}'" for layer in layers))
         code, out, err = run("build", "--tag", name, "-", data=text)
     if code:
-        module.fail_json(msg="Adding %s to %s failed: %s" % (", ".join(layers), image, (err or out).strip()[-2000:]))
+        module.fail_json(
+            msg="Adding {} to {} failed: {}".format(", ".join(layers), image, (err or out).strip()[-2000:])
+        )
     module.exit_json(changed=True, image=name, built=not has_all)
 
 

@@ -46,7 +46,8 @@ node:
       description: Changes with every boot.
       type: str
     memory:
-      description: Sizes in bytes, C(total_bytes), C(available_bytes), C(swap_bytes), C(cma_total_bytes), C(cma_free_bytes).
+      description:
+        - Sizes in bytes as C(total_bytes), C(available_bytes), C(swap_bytes), C(cma_total_bytes) and C(cma_free_bytes).
       type: dict
     interfaces:
       description: Name, MTU, carrier, speed in Mb/s, driver, RDMA device and addresses of each interface.
@@ -79,6 +80,7 @@ node:
 
 import glob
 import grp
+import importlib.util
 import json
 import os
 import platform
@@ -104,7 +106,7 @@ class NodeFacts:
         path = self.module.get_bin_path(command, opt_dirs=["/usr/sbin", "/sbin"])
         if not path:
             return ""
-        code, out, err = self.module.run_command([path] + list(arguments))
+        code, out, _err = self.module.run_command([path, *list(arguments)])
         return out if code == 0 else ""
 
     def gather(self):
@@ -126,20 +128,26 @@ class NodeFacts:
 
     def memory(self):
         sizes = parsers.parse_meminfo(read("/proc/meminfo"))
-        names = {"total_bytes": "MemTotal", "available_bytes": "MemAvailable", "swap_bytes": "SwapTotal",
-                 "cma_total_bytes": "CmaTotal", "cma_free_bytes": "CmaFree"}
+        names = {
+            "total_bytes": "MemTotal",
+            "available_bytes": "MemAvailable",
+            "swap_bytes": "SwapTotal",
+            "cma_total_bytes": "CmaTotal",
+            "cma_free_bytes": "CmaFree",
+        }
         return {ours: sizes.get(theirs) for ours, theirs in names.items()}
 
     def interfaces(self):
         interfaces = parsers.parse_interfaces(self.output("ip", "-j", "addr"))
         for interface in interfaces:
-            device = "/sys/class/net/%s" % interface["name"]
+            device = "/sys/class/net/{}".format(interface["name"])
             speed = read(device + "/speed").strip()
             interface["speed_mbps"] = int(speed) if speed.isdigit() else None
             driver = os.path.realpath(device + "/device/driver")
             interface["driver"] = os.path.basename(driver) if os.path.exists(driver) else None
             interface["rdma_devices"] = sorted(
-                os.path.basename(path) for path in glob.glob(device + "/device/infiniband/*"))
+                os.path.basename(path) for path in glob.glob(device + "/device/infiniband/*")
+            )
         return interfaces
 
     def lan(self):
@@ -152,8 +160,14 @@ class NodeFacts:
 
     def docker(self):
         path = self.module.get_bin_path("docker")
-        facts = {"path": path, "version": None, "runtimes": [], "images": [], "reachable": False,
-                 "python_requests": has_requests()}
+        facts = {
+            "path": path,
+            "version": None,
+            "runtimes": [],
+            "images": [],
+            "reachable": False,
+            "python_requests": has_requests(),
+        }
         if path:
             text = self.output("docker", "info", "--format", "{{json .}}")
             info = parsers.parse_docker_info(text) if text else {"errors": ["no answer"]}
@@ -161,7 +175,8 @@ class NodeFacts:
             facts.update(info)
             if facts["reachable"]:
                 facts["images"] = parsers.parse_docker_images(
-                    self.output("docker", "images", "--digests", "--format", "{{json .}}"))
+                    self.output("docker", "images", "--digests", "--format", "{{json .}}")
+                )
         return facts
 
     def nvidia(self):
@@ -184,7 +199,7 @@ class NodeFacts:
             "home": account.pw_dir,
             "groups": sorted(on_disk),
             "manager_groups": self.manager_groups(),
-            "linger": os.path.exists("/var/lib/systemd/linger/%s" % account.pw_name),
+            "linger": os.path.exists(f"/var/lib/systemd/linger/{account.pw_name}"),
         }
 
     def manager_groups(self):
@@ -205,9 +220,9 @@ class NodeFacts:
         records = {}
         for path in sorted(glob.glob(os.path.join(self.account.pw_dir, paths.RECORD_DIRECTORY, "*.json"))):
             try:
-                records[os.path.basename(path)[:-len(".json")]] = json.loads(read(path))
+                records[os.path.basename(path)[: -len(".json")]] = json.loads(read(path))
             except ValueError:
-                records[os.path.basename(path)[:-len(".json")]] = {}
+                records[os.path.basename(path)[: -len(".json")]] = {}
         return records
 
 
@@ -222,11 +237,7 @@ def read(path):
 
 def has_requests():
     """Whether Python modules that talk to Docker's API can run here."""
-    try:
-        import requests  # pylint: disable=unused-import
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("requests") is not None
 
 
 def main():

@@ -31,12 +31,9 @@ def does_not_fit(layout: Layout, ways: Sequence[str]) -> Finding:
     return Finding(
         "error",
         "memory-does-not-fit",
-        f"{layout.nodes[worst].name} would need {gib(need)} and may take {gib(limit)}:"
-        f" {gib(need - limit)} too much.",
+        f"{layout.nodes[worst].name} would need {gib(need)} and may take {gib(limit)}: {gib(need - limit)} too much.",
         f"The limit is {layout.budget.reason}.",
-        "; or ".join(ways)
-        if ways
-        else "Take a smaller model or a smaller quantization of it, or more nodes.",
+        "; or ".join(ways) if ways else "Take a smaller model or a smaller quantization of it, or more nodes.",
         _FIELD,
     )
 
@@ -56,9 +53,7 @@ def cache_too_small(concurrency: float, requests: int, context: int, largest: in
 
 def near_the_limit(layout: Layout) -> Finding:
     """A node goes beyond what is known to load without trouble."""
-    index = max(
-        range(len(layout.nodes)), key=lambda i: layout.footprints[i] - layout.budget.comfortable_bytes[i]
-    )
+    index = max(range(len(layout.nodes)), key=lambda i: layout.footprints[i] - layout.budget.comfortable_bytes[i])
     return Finding(
         "warning",
         "footprint-near-the-limit",
@@ -251,8 +246,7 @@ def less_available_than_asked(node: Node, asked: float) -> Finding:
     return Finding(
         "error",
         "less-available-than-asked",
-        f"{node.name} has {gib(free)} available now, less than the asked {asked:g} of"
-        f" {gib(node.memory_total_bytes)}.",
+        f"{node.name} has {gib(free)} available now, less than the asked {asked:g} of {gib(node.memory_total_bytes)}.",
         "vLLM refuses to start when less memory is available than its share of the whole.",
         f"Stop what else runs on {node.name}, or leave vllm_gpu_memory_utilization out.",
         _REQUEST,

@@ -290,9 +290,7 @@ def _of_layer(reader: _Reader, layer: int) -> Mapping[str, Any]:
     layers = reader.file.get("per_layer_config")
     if not isinstance(layers, Mapping):
         return {}
-    own = next(
-        (value for key, value in layers.items() if str(key).lstrip("0") == str(layer).lstrip("0")), None
-    )
+    own = next((value for key, value in layers.items() if str(key).lstrip("0") == str(layer).lstrip("0")), None)
     return own if isinstance(own, Mapping) else {}
 
 
@@ -309,9 +307,7 @@ def _geometry(reader: _Reader, kind: str) -> tuple[int, int, int]:
         kv_heads = heads
     if reader.get(row.get("single_kv_head_key")) and not reader.get(row.get("unless_key")):
         kv_heads = 1
-    head_dim = reader.number(
-        row.get("head_dim_key", "head_dim"), "head_dim", "hidden_size_per_head", "kv_channels"
-    )
+    head_dim = reader.number(row.get("head_dim_key", "head_dim"), "head_dim", "hidden_size_per_head", "kv_channels")
     if row.get("head_dim_sum"):
         head_dim = sum(reader.number(key) for key in row["head_dim_sum"])
     head_dim = head_dim or reader.checkpoint.hidden_size // max(heads, 1)
@@ -353,9 +349,7 @@ def _states(reader: _Reader, kind: str) -> tuple[State, ...]:
     row = reader.row
     dtype = str(reader.get(row.get("state_dtype_key")) or row.get("state_dtype") or "model")
     if kind == "gdn":
-        keys = reader.number("linear_num_key_heads", default=16) * reader.number(
-            "linear_key_head_dim", default=128
-        )
+        keys = reader.number("linear_num_key_heads", default=16) * reader.number("linear_key_head_dim", default=128)
         value_heads = reader.number("linear_num_value_heads", default=32)
         value_dim = reader.number("linear_value_head_dim", default=128)
         values = value_heads * value_dim
@@ -452,9 +446,7 @@ def _compressed(reader: _Reader, layer: int, ratio: int, draft: bool) -> list[La
     if ratio == 4:
         row = index_dim + index_dim // 128 * 4
         caches.append(
-            LayerCache(
-                layer, "indexer", 1, row, compress_ratio=ratio, element_bytes=1, block=256, draft=draft
-            )
+            LayerCache(layer, "indexer", 1, row, compress_ratio=ratio, element_bytes=1, block=256, draft=draft)
         )
         caches.append(replace(state, head_dim=2 * overlap * index_dim))
     caches.append(replace(state, head_dim=2 * overlap * head_dim))
@@ -543,17 +535,13 @@ def _worked_out(checkpoint: Checkpoint) -> tuple[LayerCache, ...]:
     return tuple(caches)
 
 
-def growing_caches(
-    checkpoint: Checkpoint, caches: Sequence[LayerCache] | None = None
-) -> tuple[LayerCache, ...]:
+def growing_caches(checkpoint: Checkpoint, caches: Sequence[LayerCache] | None = None) -> tuple[LayerCache, ...]:
     """The caches that keep growing with a request, drafts left out.
 
     Where every layer slides and the window covers the native context, no token is ever dropped: those grow
     too.
     """
-    everything = [
-        cache for cache in (layer_caches(checkpoint) if caches is None else caches) if not cache.draft
-    ]
+    everything = [cache for cache in (layer_caches(checkpoint) if caches is None else caches) if not cache.draft]
     windows = {cache.window for cache in everything}
     native_context = checkpoint.native_context
     if native_context and len(windows) == 1 and all(cache.kind == "sliding" for cache in everything):
@@ -575,9 +563,7 @@ def attention_kinds(checkpoint: Checkpoint) -> list[str]:
             continue
         kind = str(cache.kind)
         if kind == "full":
-            kind = (
-                "mqa" if cache.kv_heads == 1 and heads != 1 else "mha" if cache.kv_heads == heads else "gqa"
-            )
+            kind = "mqa" if cache.kv_heads == 1 and heads != 1 else "mha" if cache.kv_heads == heads else "gqa"
         counts[kind] = counts.get(kind, 0) + 1
     return sorted(counts, key=lambda kind: -counts[kind])
 

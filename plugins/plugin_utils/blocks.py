@@ -205,9 +205,7 @@ def _block(name: str) -> tuple[TensorRow, ...]:
         shape, *marks = (part.strip() for part in str(text).split("|"))
         conditions = _conditions(marks)
         copies = next((expression(mark[5:]) for mark in marks if mark.startswith("each ")), None)
-        place = next(
-            (mark for mark in marks if mark in ("embedding", "head", "first", "last", "both")), "last"
-        )
+        place = next((mark for mark in marks if mark in ("embedding", "head", "first", "last", "both")), "last")
         rows.append(
             TensorRow(
                 name=tensor,
@@ -234,9 +232,7 @@ def _reference(text: str) -> tuple[str, tuple[tuple[str, bool], ...], tuple[Tens
     return (f"{prefix}." if prefix else "", conditions, _block(block))
 
 
-def tensors(
-    references: Iterable[str], dimensions: Dimensions, in_layer: bool
-) -> tuple[list[Tensor], list[str]]:
+def tensors(references: Iterable[str], dimensions: Dimensions, in_layer: bool) -> tuple[list[Tensor], list[str]]:
     """The tensors of these blocks, and the names of numbers that were needed and are nowhere to be found."""
     found: list[Tensor] = []
     missing: list[str] = []

@@ -120,9 +120,7 @@ def _text_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     inner: Mapping[str, Any] = config
     nested = False
     for _level in range(3):  # omni models: thinker_config.text_config
-        found = next(
-            (inner[key] for key in _TEXT_KEYS if isinstance(inner.get(key), Mapping) and inner[key]), None
-        )
+        found = next((inner[key] for key in _TEXT_KEYS if isinstance(inner.get(key), Mapping) and inner[key]), None)
         if found is None:
             break
         inner, nested = found, True
@@ -236,22 +234,16 @@ def _check_parts(
         value = dimensions.get(key)
         if value is not None and value < 0:
             raise InputError(f"model.config.{key}", f"expected a number not below 0, got {value!r}")
-    attends = any(
-        kind.mixer in _ATTENTION and "num_attention_heads" not in dict(kind.numbers) for kind in kinds
-    )
+    attends = any(kind.mixer in _ATTENTION and "num_attention_heads" not in dict(kind.numbers) for kind in kinds)
     if attends and dimensions.get("num_attention_heads") is None:
-        raise InputError(
-            "model.config.num_attention_heads", "expected a whole number above 0, the key is missing"
-        )
+        raise InputError("model.config.num_attention_heads", "expected a whole number above 0, the key is missing")
     blocks = row["mlps"].get("dense") or ()
     if (
         any(block.endswith((":gated", ":plain")) for block in blocks)
         and any(kind.mlp == "dense" and "intermediate_size" not in dict(kind.numbers) for kind in kinds)
         and dimensions.get("intermediate_size") is None
     ):
-        raise InputError(
-            "model.config.intermediate_size", "expected a whole number above 0, the key is missing"
-        )
+        raise InputError("model.config.intermediate_size", "expected a whole number above 0, the key is missing")
     further = dimensions.get("num_nextn_predict_layers") or 0
     if further > _MOST_PREDICTION_LAYERS:
         raise InputError(
@@ -260,9 +252,7 @@ def _check_parts(
         )
     experts, chosen = dimensions.get("num_experts") or 0, dimensions.get("num_experts_per_tok") or 0
     if experts > 1 and chosen > experts:
-        raise InputError(
-            "model.config.num_experts_per_tok", f"expected at most the {experts} experts, got {chosen}"
-        )
+        raise InputError("model.config.num_experts_per_tok", f"expected at most the {experts} experts, got {chosen}")
 
 
 _MOST_PREDICTION_LAYERS = 64
@@ -435,9 +425,7 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     text["mlp_layer_types"] = [kind.mlp for kind in kinds]
     quantization = read_quantization(
         _mapping(
-            config.get("quantization_config")
-            or inner.get("quantization_config")
-            or config.get("compression_config"),
+            config.get("quantization_config") or inner.get("quantization_config") or config.get("compression_config"),
             "model.config.quantization_config",
         ),
         _mapping(model.get("quant_config"), "model.quant_config"),
@@ -445,9 +433,7 @@ def read_checkpoint(model: Mapping[str, Any]) -> Checkpoint:
     quantization = with_family(quantization, row, raw)
     dtype = _dtype_of(config, raw)
     stored = _FLOAT_BYTES.get(dtype, 2)
-    tied = _flag(
-        "tie_word_embeddings", raw, {"tie_word_embeddings": raw.get("tie_embedding")}, config, defaults
-    )
+    tied = _flag("tie_word_embeddings", raw, {"tie_word_embeddings": raw.get("tie_embedding")}, config, defaults)
     experts = int(dimensions.get("num_experts") or 0)
     weight_bytes = model.get("weight_bytes")
     if weight_bytes is not None and (

@@ -20,9 +20,16 @@ HOME = "/cache"
 HUGGING_FACE = "/huggingface"
 RAY_PORT = 6379
 # Ray picks random ports unless told; fixed ones can be closed to all but the peers.
-RAY_FIXED_PORTS = {"node-manager-port": 6380, "object-manager-port": 6381, "runtime-env-agent-port": 6382,
-                   "metrics-export-port": 6383, "dashboard-agent-listen-port": 6384, "dashboard-agent-grpc-port": 6385,
-                   "min-worker-port": 10002, "max-worker-port": 10999}
+RAY_FIXED_PORTS = {
+    "node-manager-port": 6380,
+    "object-manager-port": 6381,
+    "runtime-env-agent-port": 6382,
+    "metrics-export-port": 6383,
+    "dashboard-agent-listen-port": 6384,
+    "dashboard-agent-grpc-port": 6385,
+    "min-worker-port": 10002,
+    "max-worker-port": 10999,
+}
 
 Role = Literal["single", "ray_head", "ray_worker", "mp_head", "mp_worker"]
 
@@ -76,8 +83,9 @@ def role_of(plan: Mapping[str, Any], node: str) -> Role:
     return "mp_head" if head else "mp_worker"
 
 
-def container(plan: Mapping[str, Any], node: Node, settings: Settings, addresses: Mapping[str, str],
-              contents: Any) -> dict[str, Any]:
+def container(
+    plan: Mapping[str, Any], node: Node, settings: Settings, addresses: Mapping[str, str], contents: Any
+) -> dict[str, Any]:
     """The container of one node.
 
     ``addresses`` are the fabric addresses of the deployment's nodes by name, ``contents`` is what the container will
@@ -95,17 +103,47 @@ def container(plan: Mapping[str, Any], node: Node, settings: Settings, addresses
     options = _options(plan, node, settings, role)
     told = json.dumps([options, settings.image, command, contents], sort_keys=True)
     fingerprint = hashlib.sha256(told.encode()).hexdigest()[:16]
-    argv = [node.docker, "run", *options, "--label", f"dgx-spark.fingerprint={fingerprint}",
-            "--entrypoint", "python3", settings.image, *command]
+    argv = [
+        node.docker,
+        "run",
+        *options,
+        "--label",
+        f"dgx-spark.fingerprint={fingerprint}",
+        "--entrypoint",
+        "python3",
+        settings.image,
+        *command,
+    ]
     return {"argv": argv, "command": command, "fingerprint": fingerprint, "role": role}
 
 
 def _options(plan: Mapping[str, Any], node: Node, settings: Settings, role: Role) -> list[str]:
     """The options of docker run, before the image."""
     name = f"vllm-{settings.deployment}"
-    options = ["--rm", "--init", "--name", name, "--label", f"dgx-spark.deployment={settings.deployment}", "--pull", "never",
-               "--user", f"{node.uid}:{node.gid}", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-               "--ipc", "host", "--log-driver", "local", "--log-opt", "max-size=20m", "--stop-timeout", "30"]
+    options = [
+        "--rm",
+        "--init",
+        "--name",
+        name,
+        "--label",
+        f"dgx-spark.deployment={settings.deployment}",
+        "--pull",
+        "never",
+        "--user",
+        f"{node.uid}:{node.gid}",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--ipc",
+        "host",
+        "--log-driver",
+        "local",
+        "--log-opt",
+        "max-size=20m",
+        "--stop-timeout",
+        "30",
+    ]
     options += ["--gpus", "all"] if node.gpu == "runtime" else ["--device", "nvidia.com/gpu=all"]
     if role == "single":
         options += ["--publish", f"{settings.api_address}:{settings.api_port}:{settings.api_port}"]
@@ -113,9 +151,14 @@ def _options(plan: Mapping[str, Any], node: Node, settings: Settings, role: Role
         options += ["--network", "host"]
         if node.rdma:
             options += ["--device", "/dev/infiniband", "--ulimit", "memlock=-1"]
-    options += ["--volume", f"{node.home}/.config/dgx-spark-vllm/{settings.deployment}:{SPARK}:ro",
-                "--volume", f"{node.home}/.cache/dgx-spark-vllm:{HOME}",
-                "--volume", f"{settings.cache}:{HUGGING_FACE}"]
+    options += [
+        "--volume",
+        f"{node.home}/.config/dgx-spark-vllm/{settings.deployment}:{SPARK}:ro",
+        "--volume",
+        f"{node.home}/.cache/dgx-spark-vllm:{HOME}",
+        "--volume",
+        f"{settings.cache}:{HUGGING_FACE}",
+    ]
     if settings.model.startswith("/"):
         options += ["--volume", f"{settings.model}:{settings.model}:ro"]
     for key, value in sorted(_environment(plan, node, role).items()):
@@ -125,33 +168,57 @@ def _options(plan: Mapping[str, Any], node: Node, settings: Settings, role: Role
 
 def _environment(plan: Mapping[str, Any], node: Node, role: Role) -> dict[str, str]:
     """Variables of the container: its own home, then the plan's."""
-    environment = {"HOME": HOME, "USER": "spark", "HF_HOME": HUGGING_FACE,
-                   "VLLM_CONFIG_ROOT": f"{SPARK}", "VLLM_NO_USAGE_STATS": "1"}
+    environment = {
+        "HOME": HOME,
+        "USER": "spark",
+        "HF_HOME": HUGGING_FACE,
+        "VLLM_CONFIG_ROOT": f"{SPARK}",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
     if role.startswith("ray"):
-        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{SPARK}/RAY_AUTH_TOKEN.secret",
-                        "RAY_USAGE_STATS_ENABLED": "0",
-                        # Ray gives its own processes 30 s to start, which a cold page cache can eat up.
-                        "RAY_raylet_start_wait_time_s": "120",
-                        # Ray starts its workers at nice 15, and vLLM is one of them.
-                        "RAY_worker_niceness": "0"}
+        environment |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": f"{SPARK}/RAY_AUTH_TOKEN.secret",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Ray gives its own processes 30 s to start, which a cold page cache can eat up.
+            "RAY_raylet_start_wait_time_s": "120",
+            # Ray starts its workers at nice 15, and vLLM is one of them.
+            "RAY_worker_niceness": "0",
+        }
     serve = plan["serve"]["env"]
     environment |= {key: str(value) for key, value in serve["common"].items()}
     environment |= {key: str(value) for key, value in serve["nodes"].get(node.name, {}).items()}
     return environment
 
 
-def _command(plan: Mapping[str, Any], node: Node, settings: Settings, role: Role,
-             addresses: Mapping[str, str]) -> list[str]:
+def _command(
+    plan: Mapping[str, Any], node: Node, settings: Settings, role: Role, addresses: Mapping[str, str]
+) -> list[str]:
     """What runs inside the container: secrets first, then Ray where Ray joins the nodes, then vLLM."""
     names: Sequence[str] = plan["placement"]["nodes"]
     start = f"{SPARK}/start.py"
-    serve = ["vllm", "serve", settings.model, *plan["serve"]["args"], *plan["serve"].get("node_args", {}).get(node.name, [])]
+    serve = [
+        "vllm",
+        "serve",
+        settings.model,
+        *plan["serve"]["args"],
+        *plan["serve"].get("node_args", {}).get(node.name, []),
+    ]
     if role != "mp_worker":
         serve += ["--host", "0.0.0.0" if role == "single" else settings.api_address]
     if not role.startswith("ray"):
         return [start, *serve]
-    ray = ["python3", f"{SPARK}/ray_node.py", "head" if role == "ray_head" else "worker",
-           "--address", addresses[node.name], "--head", addresses[names[0]], "--port", str(RAY_PORT)]
+    ray = [
+        "python3",
+        f"{SPARK}/ray_node.py",
+        "head" if role == "ray_head" else "worker",
+        "--address",
+        addresses[node.name],
+        "--head",
+        addresses[names[0]],
+        "--port",
+        str(RAY_PORT),
+    ]
     ray += [f"--{key}={value}" for key, value in RAY_FIXED_PORTS.items()]
     if role == "ray_worker":
         return [start, *ray]

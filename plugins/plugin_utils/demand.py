@@ -79,9 +79,7 @@ def _partition(text: str | None) -> tuple[int, ...] | None:
         return None
     sizes = [size.strip() for size in text.split(",")]
     if not all(size.isdigit() for size in sizes):
-        raise InputError(
-            f"extra_env.{PARTITION}", f"expected numbers of layers with commas, as 31,30; got {text!r}"
-        )
+        raise InputError(f"extra_env.{PARTITION}", f"expected numbers of layers with commas, as 31,30; got {text!r}")
     return tuple(int(size) for size in sizes)
 
 
@@ -109,16 +107,13 @@ class Demand:
         parts = (self.weights, self.kv, self.states, self.overhead, self.spare)
         return tuple(map(sum, zip(*parts, strict=True)))
 
-    def cache_room(
-        self, nodes: Sequence[Node], share: float, kv_cache_memory_bytes: int | None
-    ) -> tuple[int, ...]:
+    def cache_room(self, nodes: Sequence[Node], share: float, kv_cache_memory_bytes: int | None) -> tuple[int, ...]:
         """Bytes vLLM has for the cache on each node: what the share leaves, or what was asked for."""
         if kv_cache_memory_bytes is not None:
             return (kv_cache_memory_bytes,) * len(nodes)
         taken = zip(nodes, self.weights, self.overhead, strict=True)
         return tuple(
-            max(0, int(share * node.memory_total_bytes) - weights - overhead)
-            for node, weights, overhead in taken
+            max(0, int(share * node.memory_total_bytes) - weights - overhead) for node, weights, overhead in taken
         )
 
 
@@ -167,9 +162,7 @@ class Scales:
         kv = tuple(ask.requests * size - state for size, state in zip(whole, states, strict=True))
         if ask.kv_cache_memory_bytes is not None:
             # The cache is then as large as asked, whatever the requests need.
-            kv = tuple(
-                max(size, ask.kv_cache_memory_bytes - state) for size, state in zip(kv, states, strict=True)
-            )
+            kv = tuple(max(size, ask.kv_cache_memory_bytes - state) for size, state in zip(kv, states, strict=True))
         bounds = split_layers(checkpoint.layers, pipeline, partition)
         return Demand(
             pipeline=pipeline,
@@ -209,9 +202,7 @@ class Scales:
             return limit
         return demand.cache.largest_context(room, limit, self.ask.requests)
 
-    def speed(
-        self, nodes: Sequence[Node], pipeline: int, tensor: int, depth_tokens: int | None = None
-    ) -> Speed:
+    def speed(self, nodes: Sequence[Node], pipeline: int, tensor: int, depth_tokens: int | None = None) -> Speed:
         """How fast one stream decodes on ``nodes``, at the usual depth or at ``depth_tokens``."""
         return decode_speed(
             self.decoding,
@@ -313,13 +304,9 @@ def cannot_pipeline(architecture: str) -> bool:
 def decoding_of(checkpoint: Checkpoint, kv_cache_dtype: str = "auto") -> Decoding:
     """Bytes and blocks of one decoded token."""
     active = active_weight_bytes(checkpoint)
-    blocks = Counter(
-        "moe" if kind.mlp == "sparse" else "mlp" for kind in checkpoint.kinds if kind.mlp != "none"
-    )
+    blocks = Counter("moe" if kind.mlp == "sparse" else "mlp" for kind in checkpoint.kinds if kind.mlp != "none")
     mixers = Counter(
-        "recurrent" if kind.mixer in RECURRENT else "attention"
-        for kind in checkpoint.kinds
-        if kind.mixer != "none"
+        "recurrent" if kind.mixer in RECURRENT else "attention" for kind in checkpoint.kinds if kind.mixer != "none"
     )
     caches = layer_caches(checkpoint)
     states = sum(

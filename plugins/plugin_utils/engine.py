@@ -89,9 +89,7 @@ def choose_context(checkpoint: Checkpoint, wishes: Wishes, at: str) -> tuple[int
     )
 
 
-def _kv_cache_dtype(
-    checkpoint: Checkpoint, wishes: Wishes, image: Image
-) -> tuple[str, str, tuple[Finding, ...]]:
+def _kv_cache_dtype(checkpoint: Checkpoint, wishes: Wishes, image: Image) -> tuple[str, str, tuple[Finding, ...]]:
     arguments = choose_parsers(checkpoint, image.version).arguments
     family = next((item for item in arguments if item.flag == "--kv-cache-dtype"), None)
     wished = wishes.kv_cache_dtype

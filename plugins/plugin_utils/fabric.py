@@ -43,8 +43,16 @@ def links(facts: Mapping[str, Any]) -> list[Link]:
         for entry in interface["addresses"]:
             address = ipaddress.ip_interface(f"{entry['address']}/{entry['prefix']}")
             if isinstance(address, ipaddress.IPv4Interface):
-                found.append(Link(interface["name"], str(address.ip), address.network, interface["speed_mbps"] or 0,
-                                  interface["driver"] == CONNECTX_DRIVER, tuple(interface["rdma_devices"])))
+                found.append(
+                    Link(
+                        interface["name"],
+                        str(address.ip),
+                        address.network,
+                        interface["speed_mbps"] or 0,
+                        interface["driver"] == CONNECTX_DRIVER,
+                        tuple(interface["rdma_devices"]),
+                    )
+                )
     return found
 
 
@@ -57,7 +65,9 @@ def chosen(name: str, facts: Mapping[str, Any], address: str, interface: str) ->
             return link
     wanted = f"fabric_address {address}" if address else f"fabric_interface {interface}"
     seen = ", ".join(f"{link.interface} {link.address}" for link in links(facts)) or "none"
-    raise FabricError(f"{wanted}: node {name} has no such interface with a carrier and an IPv4 address (it has: {seen})")
+    raise FabricError(
+        f"{wanted}: node {name} has no such interface with a carrier and an IPv4 address (it has: {seen})"
+    )
 
 
 def discover(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Link]:
@@ -66,13 +76,19 @@ def discover(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Link]:
     Of several shared subnets the one on ConnectX ports wins, then the fastest, then the lowest address, so that
     both ends choose the same of two twin ports.
     """
-    per_node = {name: [link for link in links(facts) if link.interface != facts["lan"]["interface"]]
-                for name, facts in nodes.items()}
+    per_node = {
+        name: [link for link in links(facts) if link.interface != facts["lan"]["interface"]]
+        for name, facts in nodes.items()
+    }
     shared = set.intersection(*({link.network for link in candidates} for candidates in per_node.values()))
     if not shared or len(nodes) < 2:
         return {}
-    by_network = {network: {name: next(link for link in candidates if link.network == network)
-                            for name, candidates in per_node.items()} for network in sorted(shared)}
+    by_network = {
+        network: {
+            name: next(link for link in candidates if link.network == network) for name, candidates in per_node.items()
+        }
+        for network in sorted(shared)
+    }
     best = max(by_network, key=lambda network: min(link.merit() for link in by_network[network].values()))
     return by_network[best]
 
@@ -82,8 +98,10 @@ def fabric_links(hosts: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -
 
     ``hosts`` maps a name to ``{facts, fabric_address, fabric_interface}``. Nodes without a link are left out.
     """
-    found = {name: chosen(name, hosts[name]["facts"], hosts[name]["fabric_address"], hosts[name]["fabric_interface"])
-             for name in names}
+    found = {
+        name: chosen(name, hosts[name]["facts"], hosts[name]["fabric_address"], hosts[name]["fabric_interface"])
+        for name in names
+    }
     discovered = {} if all(found.values()) else discover({name: hosts[name]["facts"] for name in names})
     complete = {name: link or discovered.get(name) for name, link in found.items()}
     return {name: link for name, link in complete.items() if link}

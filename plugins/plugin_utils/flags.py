@@ -97,9 +97,7 @@ def split_arguments(words: Sequence[str], at: str) -> tuple[Argument, ...]:
     return tuple(Argument(listed_form(group[0], at), tuple(group)) for group in found)
 
 
-def check_extra(
-    words: Sequence[str], at: str, strict: bool
-) -> tuple[tuple[Argument, ...], tuple[Finding, ...]]:
+def check_extra(words: Sequence[str], at: str, strict: bool) -> tuple[tuple[Argument, ...], tuple[Finding, ...]]:
     """The user's own arguments, held against a version.
 
     InputError for a flag that a wish sets, for a flag or value the version does not know. Where the image may

@@ -145,9 +145,7 @@ def _asked_image(reference: str, wished: str | None) -> Image:
         told = ".".join(map(str, version(told))) if told else None
         stock, ngc = bool(row.get("stock")), bool(row.get("ngc"))
         if told and wished and told != wished and stock:
-            raise InputError(
-                "vllm_version", f"expected {told}, which the image {reference} holds, got {wished}"
-            )
+            raise InputError("vllm_version", f"expected {told}, which the image {reference} holds, got {wished}")
         at = wished or told or default_version()
         unsure = () if told or wished else (_version_unknown(reference, at),)
         # A stock tag that moves may hold another version than planned with.
@@ -192,8 +190,7 @@ def _missing(checkpoint: Checkpoint, image: Image) -> Iterator[Finding]:
         # Between two releases looked at nobody knows; up to the older of them the class is missing for sure.
         before = [at for at in knowledge("images")["releases"] if version(at) < version(known.since)]
         other = any(
-            re.search(row["architecture"], checkpoint.architecture)
-            for row in knowledge("images")["second_formats"]
+            re.search(row["architecture"], checkpoint.architecture) for row in knowledge("images")["second_formats"]
         )
         missing = bool(before) and version(image.version) <= version(before[-1]) and not other
         yield _too_old(
@@ -290,9 +287,7 @@ class Layer:
 @cache
 def layer(package: str, at: str) -> Layer | None:
     """The layer that brings a package at a version; None when the image has it, or nobody knows."""
-    row = next(
-        (row for row in knowledge("images")["layers"] if row["package"] == package and holds(row, at)), None
-    )
+    row = next((row for row in knowledge("images")["layers"] if row["package"] == package and holds(row, at)), None)
     if row is None or row["requirement"] is None:
         return None
     return Layer(package, row["requirement"], row["why"])

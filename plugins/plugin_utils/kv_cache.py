@@ -338,16 +338,12 @@ class KvLayout:
 
     def _members(self, group: Group, stage: int) -> list[Page]:
         return [
-            page
-            for position, page in zip(group.layers, group.pages, strict=True)
-            if self.stage_of[position] == stage
+            page for position, page in zip(group.layers, group.pages, strict=True) if self.stage_of[position] == stage
         ]
 
     @cached_property
     def _stage_pages(self) -> tuple[tuple[tuple[Page, ...], ...], ...]:
-        return tuple(
-            tuple(tuple(self._members(group, stage)) for group in self.groups) for stage in range(self.stages)
-        )
+        return tuple(tuple(tuple(self._members(group, stage)) for group in self.groups) for stage in range(self.stages))
 
     @property
     def _packed(self) -> bool:
@@ -391,9 +387,7 @@ class KvLayout:
         blocks = self.group_blocks(context)
         if self._packed and self.rules.on("blocks_weighed_by_page"):
             sizes = [sum(page.bytes for page in pages) for pages in self._stage_pages[0]]
-            return _ceil(
-                sum(count * size for count, size in zip(blocks, sizes, strict=True)), max(sizes[0], 1)
-            )
+            return _ceil(sum(count * size for count, size in zip(blocks, sizes, strict=True)), max(sizes[0], 1))
         return sum(blocks)
 
     def request_bytes(self, context: int) -> tuple[int, ...]:
@@ -404,9 +398,7 @@ class KvLayout:
     def request_state_bytes(self, context: int) -> tuple[int, ...]:
         """The part of ``request_bytes`` that is states of linear layers."""
         total = sum(
-            count
-            for group, count in zip(self.groups, self.group_blocks(context), strict=True)
-            if group.is_state
+            count for group, count in zip(self.groups, self.group_blocks(context), strict=True) if group.is_state
         )
         return tuple(size * total for size in self.bytes_per_block)
 
@@ -439,8 +431,7 @@ class KvLayout:
         reserved = 1 if self.rules.on("null_block_reserved") else 0
         blocks = requests * sum(self.group_blocks(context)) + reserved
         return all(
-            blocks * size <= available
-            for available, size in zip(available_bytes, self.bytes_per_block, strict=True)
+            blocks * size <= available for available, size in zip(available_bytes, self.bytes_per_block, strict=True)
         )
 
     def largest_context(self, available_bytes: Sequence[int], limit: int, requests: int = 1) -> int:

@@ -144,14 +144,10 @@ def _windows(text: Mapping[str, Any], layers: int) -> list[str] | None:
     if isinstance(pattern, list) and len(pattern) >= layers:
         return ["sliding_attention" if sliding else "full_attention" for sliding in pattern[:layers]]
     if isinstance(pattern, int) and pattern > 1:
-        return [
-            ("sliding_attention", "full_attention")[(index + 1) % pattern == 0] for index in range(layers)
-        ]
+        return [("sliding_attention", "full_attention")[(index + 1) % pattern == 0] for index in range(layers)]
     if text.get("attention_chunk_size") and ("no_rope_layers" in text or "no_rope_layer_interval" in text):
         without = text.get("no_rope_layers")
-        if (
-            isinstance(without, list) and len(without) >= layers
-        ):  # 0 marks a layer without rope, which sees all
+        if isinstance(without, list) and len(without) >= layers:  # 0 marks a layer without rope, which sees all
             return ["chunked_attention" if rope else "full_attention" for rope in without[:layers]]
         every = _whole(text.get("no_rope_layer_interval")) or 4
         return [("chunked_attention", "full_attention")[(index + 1) % every == 0] for index in range(layers)]
@@ -268,9 +264,7 @@ def _of_block_configs(
         yield "none" if gone else None, "none" if ffn.get("no_op") else None, numbers
 
 
-def layer_kinds(
-    text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[str, Any]
-) -> tuple[LayerKind, ...]:
+def layer_kinds(text: Mapping[str, Any], dimensions: Dimensions, row: Mapping[str, Any]) -> tuple[LayerKind, ...]:
     """Every decoder layer of the model, in order."""
     layers = int(dimensions.get("num_hidden_layers") or 0)
     mixing: list[str] = mixers(text, layers, row)

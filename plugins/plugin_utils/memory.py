@@ -99,9 +99,7 @@ def _draft_row(checkpoint: Checkpoint, method: str) -> Mapping[str, Any]:
     return {"layers": 1, "sure": "judged", "source": "one layer like the target's"}
 
 
-def _drafts(
-    checkpoint: Checkpoint, caches: Sequence[LayerCache], speculative: Speculative | None
-) -> list[LayerCache]:
+def _drafts(checkpoint: Checkpoint, caches: Sequence[LayerCache], speculative: Speculative | None) -> list[LayerCache]:
     """The caches of the draft: the model's own multi-token-prediction layers, or a published draft's."""
     if speculative is None:
         return []
@@ -194,9 +192,7 @@ def kv_layout(
     dtype = kv_dtype(stored_kv_dtype(checkpoint, kv_cache_dtype, everything), checkpoint.dtype_bytes)
     method = speculative.method if speculative else None
     if runner_v2 is None:
-        runner_v2 = runs_on_v2(
-            checkpoint.architecture, checkpoint.sparsity == "moe", hybrid, method, vllm_version
-        )
+        runner_v2 = runs_on_v2(checkpoint.architecture, checkpoint.sparsity == "moe", hybrid, method, vllm_version)
     if async_scheduling is None:
         async_scheduling = method not in ("ngram", "suffix", "medusa", "mlp_speculator", "custom_class")
     mode = _state_mode(checkpoint, prefix_caching, vllm_version) if hybrid else "none"
@@ -259,9 +255,7 @@ def _checkpoint_blocks(caches: Sequence[LayerCache], version: str) -> int:
     return int(all(kind in since and holds({"since": since[kind]}, version) for kind in kinds))
 
 
-def _state_page(
-    cache: LayerCache, checkpoint: Checkpoint, tensor: int, rules: Rules, state_dtype: str | None
-) -> int:
+def _state_page(cache: LayerCache, checkpoint: Checkpoint, tensor: int, rules: Rules, state_dtype: str | None) -> int:
     return state_bytes(cache, tensor, rules.speculative_tokens, checkpoint.dtype_bytes, state_dtype)
 
 

@@ -97,9 +97,7 @@ def activation_bytes(
 ) -> int:
     """Bytes of the largest batch: its layer, the logits, the workspace of latent attention."""
     text = checkpoint.text
-    total = (
-        max_num_batched_tokens * activation_elements_per_token(checkpoint, tensor) * checkpoint.dtype_bytes
-    )
+    total = max_num_batched_tokens * activation_elements_per_token(checkpoint, tensor) * checkpoint.dtype_bytes
     if last_stage:
         rows = min(max_num_seqs * (1 + speculative_tokens), max_num_batched_tokens)
         total += 2 * 4 * rows * checkpoint.vocab_size // tensor  # float32 logits and their copy

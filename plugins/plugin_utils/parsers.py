@@ -26,7 +26,7 @@ Kind = Literal["reasoning", "tool"]
 KINDS: tuple[Kind, ...] = ("reasoning", "tool")
 _SOURCE = "knowledge/parsers.yml"
 # Where plugin files of a repository are mounted: the command line must not depend on the cache's layout.
-PLUGIN_HOME = "/opt/vllm-parsers"
+PLUGIN_HOME = "/spark"
 _TEMPLATE_HOME = "/vllm-workspace/examples"
 _MANAGERS: Mapping[str, Kind] = {"ReasoningParserManager": "reasoning", "ToolParserManager": "tool"}
 _CACHE_PATH = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/")
@@ -130,9 +130,7 @@ def registered_parsers(text: str) -> tuple[Registered, ...]:
                 if item.asname and item.name in _MANAGERS:
                     managers[item.asname] = _MANAGERS[item.name]
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            constants |= {
-                target.id: str(node.value.value) for target in node.targets if isinstance(target, ast.Name)
-            }
+            constants |= {target.id: str(node.value.value) for target in node.targets if isinstance(target, ast.Name)}
     decorators = {
         id(decorator): node.name
         for node in ast.walk(tree)
@@ -214,9 +212,7 @@ class _Rule:
         return (
             (self.name is None or self.name.search(name) is not None)
             and (self.architecture is None or (kind is not None and kind.search(subject) is not None))
-            and (
-                self.template is None or (template is not None and self.template.search(template) is not None)
-            )
+            and (self.template is None or (template is not None and self.template.search(template) is not None))
         )
 
 
@@ -274,12 +270,7 @@ def _thinking(row: Mapping[str, Any], at: str) -> str:
 
 def _lost_its_switch(row: Mapping[str, Any], template: str | None) -> bool:
     """Whether the family thinks but this repository's template shows no trace of it: an instruct variant."""
-    return (
-        template is not None
-        and "switch" in row
-        and row["switch"] not in template
-        and "<think>" not in template
-    )
+    return template is not None and "switch" in row and row["switch"] not in template and "<think>" not in template
 
 
 # --- The choice
@@ -329,8 +320,7 @@ def choose_parsers(
                 by_template[kind] = row
         findings.append(_unknown_model(checkpoint, by_template))
     picks: dict[Kind, _Pick] = {
-        kind: _Pick.make(kind, rule if rule is not None else by_template.get(kind), at, shipped)
-        for kind in KINDS
+        kind: _Pick.make(kind, rule if rule is not None else by_template.get(kind), at, shipped) for kind in KINDS
     }
     speaking = rule if rule is not None else by_template.get("reasoning")
     thinking = _thinking(speaking, at) if speaking is not None else "none"
@@ -420,13 +410,7 @@ def _wished(kind: Kind, wish: str, at: str, shipped: Sequence[Plugin], strict: b
         wish_name = "reasoning_parser" if kind == "reasoning" else "tool_call_parser"
         first = first_version(kind, wish)
         near = difflib.get_close_matches(wish, known, n=3)
-        hint = (
-            f"it came with {first}"
-            if first
-            else f"near: {', '.join(near)}"
-            if near
-            else "see docs/serving.md"
-        )
+        hint = f"it came with {first}" if first else f"near: {', '.join(near)}" if near else "see docs/serving.md"
         raise InputError(wish_name, f"expected a {kind} parser that vLLM {at} has, got {wish!r}; {hint}")
     return _Pick(wish, "asked for")
 

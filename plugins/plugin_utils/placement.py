@@ -136,9 +136,7 @@ def default_node() -> Node:
 def read_nodes(nodes: Any) -> tuple[Node, ...]:
     """The nodes of a plan. InputError names the figure that makes no sense; other keys are left alone."""
     if isinstance(nodes, str | Mapping) or not isinstance(nodes, Sequence) or not nodes:
-        raise InputError(
-            "nodes", f"expected a list of at least one node, as [{{'name': 'spark1'}}]; got {nodes!r}"
-        )
+        raise InputError("nodes", f"expected a list of at least one node, as [{{'name': 'spark1'}}]; got {nodes!r}")
     read = tuple(_read_node(f"nodes[{index}]", node) for index, node in enumerate(nodes))
     names = [node.name for node in read]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -171,9 +169,7 @@ def _read_node(field: str, node: Any) -> Node:
         bandwidth_gb_s=float(bandwidth) if bandwidth is not None else usual.bandwidth_gb_s,
         fabric_address=str(node.get("fabric_address") or ""),
         fabric_interface=str(node.get("fabric_interface") or ""),
-        rdma_devices=(str(devices),)
-        if isinstance(devices, str)
-        else tuple(str(device) for device in devices),
+        rdma_devices=(str(devices),) if isinstance(devices, str) else tuple(str(device) for device in devices),
         measured=total is not None,
     )
 
@@ -206,9 +202,7 @@ def budget(kind: Kind, nodes: Sequence[Node], told: Told) -> Budget:
         mark = template if kind == "single" else min(usual.shared_comfortable_bytes, template)
         reason = "the launch template's share"
         if kind != "single":
-            known, most = (
-                size // GIB for size in (usual.shared_comfortable_bytes, usual.shared_ceiling_bytes)
-            )
+            known, most = (size // GIB for size in (usual.shared_comfortable_bytes, usual.shared_ceiling_bytes))
             reason = f"what a node of several is known to load ({known} GiB, {most} at most)"
         if told.footprint_limit_bytes is not None:
             limit = mark = min(told.footprint_limit_bytes, total)

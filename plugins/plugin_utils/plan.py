@@ -121,9 +121,7 @@ def _check_placement(checkpoint: Checkpoint, wish: Wishes, nodes: tuple[Node, ..
     """Wishes that cannot come true (vLLM 0.33, config/model.py, verify_with_parallel_config)."""
     smallest = min(node.memory_total_bytes for node in nodes)
     if wish.reserve_bytes is not None and wish.reserve_bytes >= smallest:
-        raise InputError(
-            "reserve_bytes", f"expected less than a node's memory of {smallest}, got {wish.reserve_bytes}"
-        )
+        raise InputError("reserve_bytes", f"expected less than a node's memory of {smallest}, got {wish.reserve_bytes}")
     if wish.placement in ("pipeline", "tensor") and len(nodes) < 2:
         raise InputError("placement", f"expected at least two nodes for {wish.placement}, got one")
     if wish.placement == "tensor" and not divides(checkpoint, len(nodes)):

@@ -122,9 +122,7 @@ def _rule(pattern: str, scheme: Scheme) -> Rule:
     if _TOWER.search(before):
         return Rule(None, "part", pattern.strip("*."), scheme)
     layer = None if number == "*" else int(number)
-    if (
-        star == "*" and layer is not None
-    ):  # "layers.1*" is also layers 10 to 19, read as the files mean it: layer 1
+    if star == "*" and layer is not None:  # "layers.1*" is also layers 10 to 19, read as the files mean it: layer 1
         return Rule(layer, "glob", "*", scheme)
     name = rest or "*"
     if name.endswith("*") and "*" not in name[:-1] and name != "*":
@@ -202,9 +200,7 @@ def needs_layer(rule: Rule) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _scheme(
-    format: str, bits: float | None = None, size: int | None = None, per: str | None = None
-) -> Scheme:
+def _scheme(format: str, bits: float | None = None, size: int | None = None, per: str | None = None) -> Scheme:
     row = knowledge("quantization")["formats"][format]
     if size is not None and size <= 0:  # one group over all columns
         per, size = "row", None
@@ -241,9 +237,7 @@ def _of_weights(weights: Mapping[str, Any], format: str | None) -> Scheme:
     strategy = str(weights.get("strategy") or weights.get("qscheme") or ("group" if group else "tensor"))
     if floating and bits == 4:
         fp4 = (
-            "mxfp4"
-            if "mx" in str(format) or (group == 32 and "uint8" in str(weights.get("scale_dtype")))
-            else "nvfp4"
+            "mxfp4" if "mx" in str(format) or (group == 32 and "uint8" in str(weights.get("scale_dtype"))) else "nvfp4"
         )
         return _scheme(fp4, size=group or None)
     if floating and "mx" in str(format):
@@ -259,9 +253,7 @@ def _of_weights(weights: Mapping[str, Any], format: str | None) -> Scheme:
 def _compressed(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantization:
     overall = config.get("format")
     groups = [
-        group
-        for name, group in _entries(config.get("config_groups"))
-        if isinstance(group.get("weights"), Mapping)
+        group for name, group in _entries(config.get("config_groups")) if isinstance(group.get("weights"), Mapping)
     ]
     rules = [_rule(pattern, UNQUANTIZED) for pattern in skipped if not _is_class(pattern)]
     main: Scheme | None = None
@@ -305,9 +297,7 @@ def _modelopt(config: Mapping[str, Any], skipped: tuple[str, ...]) -> Quantizati
     size = _count(config.get("group_size"))
     rules = [_rule(pattern, UNQUANTIZED) for pattern in skipped]
     listed = config.get("quantized_layers")
-    scheme = _scheme(
-        table.get(algo, "fp8_tensor"), size=size if table.get(algo) in ("nvfp4", "int4") else None
-    )
+    scheme = _scheme(table.get(algo, "fp8_tensor"), size=size if table.get(algo) in ("nvfp4", "int4") else None)
     names = set()
     if isinstance(listed, Mapping):
         for module, settings in listed.items():
@@ -380,9 +370,7 @@ def _entries(value: Any) -> list[tuple[str, Mapping[str, Any]]]:
     """A mapping of names to settings, whatever the file holds."""
     if not isinstance(value, Mapping):
         return []
-    return [
-        (str(name), settings if isinstance(settings, Mapping) else {}) for name, settings in value.items()
-    ]
+    return [(str(name), settings if isinstance(settings, Mapping) else {}) for name, settings in value.items()]
 
 
 def _own_bits(config: Mapping[str, Any], base: str) -> list[Rule]:
@@ -453,9 +441,7 @@ def _most(rules: Sequence[Rule]) -> Scheme | None:
     return max(chosen, key=chosen.count) if chosen else None
 
 
-def read_quantization(
-    config: Mapping[str, Any] | None, quant_config: Mapping[str, Any] | None = None
-) -> Quantization:
+def read_quantization(config: Mapping[str, Any] | None, quant_config: Mapping[str, Any] | None = None) -> Quantization:
     """What ``quantization_config`` and ``hf_quant_config.json`` say; each fills in what the other lacks."""
     said: Mapping[str, Any] = config if isinstance(config, Mapping) else {}
     beside = _flatten(quant_config) if isinstance(quant_config, Mapping) else {}
@@ -478,9 +464,7 @@ def read_quantization(
     if method in ("none", "") and not merged.get("quant_algo"):
         return Quantization()
     row = methods.get(method)
-    skip_keys = (
-        row["skip"] if row else ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers")
-    )
+    skip_keys = row["skip"] if row else ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers")
     skipped = tuple(pattern for key in skip_keys for pattern in _patterns(merged.get(key)))
     kv_cache = _kv_cache(merged)
     if method.startswith("modelopt") or (method == "" and merged.get("quant_algo")):

@@ -36,8 +36,7 @@ class RemoteCode:
 def _rows() -> tuple[tuple[Mapping[str, re.Pattern[str]], Mapping[str, Any]], ...]:
     keys = ("model_type", "architecture", "name")
     return tuple(
-        ({key: re.compile(row[key]) for key in keys if key in row}, row)
-        for row in knowledge("remote_code")["rows"]
+        ({key: re.compile(row[key]) for key in keys if key in row}, row) for row in knowledge("remote_code")["rows"]
     )
 
 

@@ -161,9 +161,7 @@ def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("image", f"{image} (vLLM {serve['vllm_version']})"),
     ]
     if len(placement["nodes"]) > 1:
-        facts.append(
-            ("launcher", {"ray": "a Ray cluster", "mp": "vLLM's own --nnodes"}[placement["launcher"]])
-        )
+        facts.append(("launcher", {"ray": "a Ray cluster", "mp": "vLLM's own --nnodes"}[placement["launcher"]]))
     return facts
 
 

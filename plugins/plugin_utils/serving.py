@@ -144,8 +144,7 @@ def serve_spec(
         args=tuple(word for flag in kept for word in flag.words)
         + tuple(word for argument in own for word in argument.words),
         node_args={
-            name: tuple(word for flag in own_flags for word in flag.words)
-            for name, own_flags in node_flags.items()
+            name: tuple(word for flag in own_flags for word in flag.words) for name, own_flags in node_flags.items()
         },
         env_common=variables.common,
         env_nodes=variables.nodes,
@@ -246,8 +245,7 @@ def _node_flags(placement: Placement, nodes: Sequence[Node]) -> dict[str, list[_
 @cache
 def _backend_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str], Mapping[str, Any]], ...]:
     return tuple(
-        (re.compile(row["format"]), re.compile(row.get("method", "")), row)
-        for row in knowledge("moe_backends")["rows"]
+        (re.compile(row["format"]), re.compile(row.get("method", "")), row) for row in knowledge("moe_backends")["rows"]
     )
 
 

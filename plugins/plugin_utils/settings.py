@@ -34,15 +34,23 @@ def nodes_of(host: str, variables: Mapping[str, Any]) -> Any:
     return variables.get("vllm_nodes") or [host]
 
 
-def complaints(host: str, variables_of: Callable[[str], Mapping[str, Any]], inventory: Collection[str],
-               play: Collection[str], known: Collection[str]) -> list[str]:
+def complaints(
+    host: str,
+    variables_of: Callable[[str], Mapping[str, Any]],
+    inventory: Collection[str],
+    play: Collection[str],
+    known: Collection[str],
+) -> list[str]:
     """What is wrong with the settings of one host, each message beginning with the variable's name."""
     variables = variables_of(host)
     found = []
     model = variables.get("vllm_model")
     if not isinstance(model, str) or not model.strip():
-        found.append("vllm_model: expected a repository (owner/name) or a directory, got nothing" if not model else
-                     f"vllm_model: expected text, got {model!r}")
+        found.append(
+            "vllm_model: expected a repository (owner/name) or a directory, got nothing"
+            if not model
+            else f"vllm_model: expected text, got {model!r}"
+        )
     found += _node_complaints(host, variables_of, inventory, play)
     try:
         read_wishes(**wishes_of(variables))
@@ -51,8 +59,9 @@ def complaints(host: str, variables_of: Callable[[str], Mapping[str, Any]], inve
     return found + _unknown(variables, known)
 
 
-def _node_complaints(host: str, variables_of: Callable[[str], Mapping[str, Any]], inventory: Collection[str],
-                     play: Collection[str]) -> list[str]:
+def _node_complaints(
+    host: str, variables_of: Callable[[str], Mapping[str, Any]], inventory: Collection[str], play: Collection[str]
+) -> list[str]:
     nodes = nodes_of(host, variables_of(host))
     if isinstance(nodes, str) or not isinstance(nodes, Sequence) or not all(isinstance(name, str) for name in nodes):
         return [f"vllm_nodes: expected a list of host names, got {nodes!r}"]
@@ -64,8 +73,10 @@ def _node_complaints(host: str, variables_of: Callable[[str], Mapping[str, Any]]
     if strangers:
         found.append(f"vllm_nodes: {', '.join(strangers)} not in the inventory (it has {', '.join(sorted(inventory))})")
     if absent:
-        found.append(f"vllm_nodes: {', '.join(absent)} left out of this run (by --limit, or unreachable); "
-                     "a deployment is made on all its nodes at once")
+        found.append(
+            f"vllm_nodes: {', '.join(absent)} left out of this run (by --limit, or unreachable); "
+            "a deployment is made on all its nodes at once"
+        )
     if host not in nodes:
         found.append(f"vllm_nodes: {host} itself is not among {', '.join(nodes)}")
     for name in nodes:

@@ -72,9 +72,7 @@ def tower_parameters(config: Mapping[str, Any], text_width: int) -> tuple[int, t
     outer = str(config.get("model_type") or "")
     thinker = config.get("thinker_config")
     places = [config, thinker] if isinstance(thinker, Mapping) else [config]
-    towers = [
-        (key, place[key]) for place in places for key in _CONFIGS if isinstance(place.get(key), Mapping)
-    ]
+    towers = [(key, place[key]) for place in places for key in _CONFIGS if isinstance(place.get(key), Mapping)]
     absent = _row(outer).get("absent") if outer in rows else None
     if absent and not towers:
         towers = [("vision_config", absent)]

@@ -26,6 +26,4 @@ def version(text: str) -> Version:
 def holds(row: Mapping[str, Any], at: str) -> bool:
     """Whether a row is in force at a version: from ``since`` on, up to but without ``removed``."""
     since, removed = row.get("since"), row.get("removed")
-    return (since is None or version(since) <= version(at)) and (
-        removed is None or version(at) < version(removed)
-    )
+    return (since is None or version(since) <= version(at)) and (removed is None or version(at) < version(removed))

@@ -121,18 +121,14 @@ class ActiveBytes:
         return self.quantized + self.unquantized
 
 
-def split_layers(
-    layers: int, stages: int, partition: Sequence[int] | None = None
-) -> tuple[tuple[int, int], ...]:
+def split_layers(layers: int, stages: int, partition: Sequence[int] | None = None) -> tuple[tuple[int, int], ...]:
     """``[first, last + 1]`` of each pipeline stage.
 
     Layers that are left over go to the stages before the last, from the back: the last has the head already
     (vLLM 0.33, distributed/utils.py, get_pp_indices). ``partition`` is VLLM_PP_LAYER_PARTITION.
     """
     if stages < 1 or stages > layers:
-        raise InputError(
-            "pipeline_parallel_size", f"expected 1 to {layers} stages for {layers} layers, got {stages}"
-        )
+        raise InputError("pipeline_parallel_size", f"expected 1 to {layers} stages for {layers} layers, got {stages}")
     if partition is not None:
         sizes = list(partition)
         if len(sizes) != stages or sum(sizes) != layers or min(sizes) < 1:
@@ -351,9 +347,7 @@ def _of_tensors(checkpoint: Checkpoint) -> Located:
     """Where the bytes of the named tensors lie; multi-token-prediction layers are left out."""
     layers = [0.0] * checkpoint.layers
     embedding = head = first = last = 0.0
-    shrink = (
-        checkpoint.dtype_bytes / checkpoint.stored_bytes if checkpoint.quantization.method == "none" else 1.0
-    )
+    shrink = checkpoint.dtype_bytes / checkpoint.stored_bytes if checkpoint.quantization.method == "none" else 1.0
     for name, size in checkpoint.tensors.items():
         found = _LAYER_NAME.search(name)
         before = name[: found.start()] if found else name
@@ -397,12 +391,7 @@ def file_ratio(checkpoint: Checkpoint) -> tuple[float, float]:
         return 1.0, 0.0
     text, mtp, vision = weights.text.stored_bytes, weights.mtp.stored_bytes, weights.vision.stored_bytes
     twice = weights.embedding.stored_bytes if weights.tied else 0.0
-    expected = {
-        text + more + tower + again
-        for more in (mtp, 0.0)
-        for tower in (vision, 0.0)
-        for again in (0.0, twice)
-    }
+    expected = {text + more + tower + again for more in (mtp, 0.0) for tower in (vision, 0.0) for again in (0.0, twice)}
     likely = {text + mtp + vision, text + vision}
     # What is usual explains a size as long as it does so within 2 %.
     near = [size for size in likely if abs(given / size - 1) < 0.02]
@@ -504,9 +493,7 @@ def _bounds(checkpoint: Checkpoint) -> Finding:
     gates = 0
     for index, kind in enumerate(checkpoint.kinds):
         if kind.mlp != "none":
-            rows, _missing_here = tensors(
-                checkpoint.row["mlps"].get(kind.mlp, ()), checkpoint.dimensions(index), True
-            )
+            rows, _missing_here = tensors(checkpoint.row["mlps"].get(kind.mlp, ()), checkpoint.dimensions(index), True)
             gates += sum(tensor.elements for tensor in rows if tensor.name.endswith("gate_proj"))
     return Finding(
         "warning",

@@ -152,9 +152,7 @@ def _arguments(name: str, value: Any) -> tuple[str, ...]:
         try:
             return tuple(shlex.split(value))
         except ValueError as error:
-            raise InputError(
-                name, f"expected arguments as a list or one shell-quoted line: {error}"
-            ) from None
+            raise InputError(name, f"expected arguments as a list or one shell-quoted line: {error}") from None
     if not isinstance(value, Sequence) or not all(isinstance(item, str | int | float) for item in value):
         raise InputError(name, f"expected a list of strings, got {value!r}")
     return tuple(str(item) for item in value)
@@ -226,9 +224,7 @@ def read_wishes(**wishes: Any) -> Wishes:
             near = difflib.get_close_matches(name, _READERS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(_READERS)}"
             raise InputError(name, f"no such wish; {hint}")
-    read = Wishes(
-        **{name: _READERS[name](name, value) for name, value in wishes.items() if value is not None}
-    )
+    read = Wishes(**{name: _READERS[name](name, value) for name, value in wishes.items() if value is not None})
     _check_together(read)
     return read
 
@@ -236,16 +232,10 @@ def read_wishes(**wishes: Any) -> Wishes:
 def _check_together(wishes: Wishes) -> None:
     seqs, batched = wishes.max_num_seqs, wishes.max_num_batched_tokens
     if seqs is not None and wishes.concurrency is not None and wishes.concurrency > seqs:
-        raise InputError(
-            "max_num_seqs", f"expected at least the asked concurrency {wishes.concurrency}, got {seqs}"
-        )
+        raise InputError("max_num_seqs", f"expected at least the asked concurrency {wishes.concurrency}, got {seqs}")
     # SchedulerConfig refuses fewer batched tokens than sequences (config/scheduler.py, 0.33).
     most = seqs or wishes.concurrency
     if batched is not None and most is not None and batched < most:
-        raise InputError(
-            "max_num_batched_tokens", f"expected at least {most}, one token a request; got {batched}"
-        )
+        raise InputError("max_num_batched_tokens", f"expected at least {most}, one token a request; got {batched}")
     if wishes.placement == "single" and wishes.launcher == "ray":
-        raise InputError(
-            "launcher", "expected none or mp with placement single: ray joins nodes, and there is one"
-        )
+        raise InputError("launcher", "expected none or mp with placement single: ray joins nodes, and there is one")

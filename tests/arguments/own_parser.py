@@ -75,9 +75,7 @@ def _prepare(source: Path) -> None:
     sys.modules["vllm.model_executor.custom_op"] = StandIn(
         name="custom_op", CustomOp=_Registry, PluggableLayer=_Registry
     )
-    sys.modules["vllm.utils.torch_utils"] = StandIn(
-        name="torch_utils", direct_register_custom_op=lambda *a, **k: None
-    )
+    sys.modules["vllm.utils.torch_utils"] = StandIn(name="torch_utils", direct_register_custom_op=lambda *a, **k: None)
     real, tested = importlib.metadata.version, _tested_versions(source)
 
     def installed(name: str) -> str:
@@ -111,9 +109,7 @@ def serve_parser(source: Path) -> Any:
         for package in ("vllm.entrypoints.common", "vllm.entrypoints.launchers", "vllm.entrypoints.openai")
         if (source / package.replace(".", "/") / "cli_args.py").exists()
     )
-    flexible = _with_stand_ins(
-        lambda: importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser
-    )
+    flexible = _with_stand_ins(lambda: importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser)
     arguments = _with_stand_ins(lambda: importlib.import_module(f"{home}.cli_args"))
 
     def build() -> Any:

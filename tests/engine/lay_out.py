@@ -67,9 +67,7 @@ def lay_out(case: dict, folder: str, first: bool) -> dict:
         ]
         sizes = [
             sum(
-                getattr(group.kv_cache_spec, "kv_cache_specs", {})
-                .get(name, group.kv_cache_spec)
-                .page_size_bytes
+                getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(name, group.kv_cache_spec).page_size_bytes
                 for name in group.layer_names
             )
             for group in groups

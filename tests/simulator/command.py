@@ -20,9 +20,7 @@ def run(argv: Sequence[str], *, stdin: bytes | None = None, log: str | None = No
             ended = subprocess.run(argv, input=stdin, stdout=stream, stderr=subprocess.STDOUT, check=False)
         if ended.returncode:
             with open(log, encoding="utf-8", errors="replace") as stream_read:
-                raise CommandFailed(
-                    f"{' '.join(argv)}\n{''.join(stream_read.readlines()[-30:])}(all of it: {log})"
-                )
+                raise CommandFailed(f"{' '.join(argv)}\n{''.join(stream_read.readlines()[-30:])}(all of it: {log})")
         return ""
     ended = subprocess.run(argv, input=stdin, capture_output=True, check=False)
     if ended.returncode:

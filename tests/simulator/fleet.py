@@ -133,9 +133,7 @@ def ensure_node(settings: Settings, hostname: str, image: str, store: str | None
             container,
         )
         key = (settings.cache / "id_ed25519.pub").read_text()
-        docker(
-            "cp", "-", f"{container}:/", stdin=identity_archive(key, settings.cache / f"{hostname}_host_key")
-        )
+        docker("cp", "-", f"{container}:/", stdin=identity_archive(key, settings.cache / f"{hostname}_host_key"))
     if not known or not known["State"]["Running"]:
         docker("start", container)
 
@@ -194,9 +192,7 @@ def reboot(settings: Settings, hostname: str) -> None:
 
 def existing(settings: Settings) -> list[str]:
     """Host names of all nodes that are there, running or not."""
-    names = docker(
-        "ps", "--all", "--filter", f"label={LABEL}={settings.name}", "--format", "{{.Names}}"
-    ).split()
+    names = docker("ps", "--all", "--filter", f"label={LABEL}={settings.name}", "--format", "{{.Names}}").split()
     return sorted(name.removeprefix(f"{settings.name}-") for name in names)
 
 

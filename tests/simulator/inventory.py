@@ -26,9 +26,7 @@ def known_hosts(settings: Settings, public_host_keys: dict[str, str]) -> str:
 
 def ssh_config(settings: Settings) -> str:
     """For ``ssh -F FILE spark-1``."""
-    blocks = [
-        f"Host {hostname}\n  HostName {settings.lan_address(hostname)}\n" for hostname in settings.hostnames
-    ]
+    blocks = [f"Host {hostname}\n  HostName {settings.lan_address(hostname)}\n" for hostname in settings.hostnames]
     common = (
         "Host spark-*\n  User spark\n"
         f"  IdentityFile {settings.cache / 'id_ed25519'}\n  IdentitiesOnly yes\n"
@@ -67,9 +65,7 @@ def write(settings: Settings, switches: dict[str, str], public_host_keys: dict[s
     _write(overlay / "hosts.yml", HEADER + yaml.safe_dump(members))
     template = Template((Path(__file__).parent / "group_vars.yml").read_text())
     names = ", ".join(settings.hostnames)
-    _write(
-        overlay / "group_vars" / f"{GROUP}.yml", HEADER + template.substitute(switches, nodes=f"[{names}]")
-    )
+    _write(overlay / "group_vars" / f"{GROUP}.yml", HEADER + template.substitute(switches, nodes=f"[{names}]"))
     _write(settings.cache / "ssh_config", ssh_config(settings))
     _write(settings.cache / "known_hosts", known_hosts(settings, public_host_keys))
     return overlay

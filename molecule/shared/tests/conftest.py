@@ -50,8 +50,12 @@ class Node:
 
     def ask(self, key=None, prompt=PROMPT, path="/v1/chat/completions"):
         """HTTP status and body of one greedy completion, asked from the controller over the LAN."""
-        body = {"model": self.record["served_model_name"], "messages": [{"role": "user", "content": prompt}],
-                "max_tokens": 64, "temperature": 0}
+        body = {
+            "model": self.record["served_model_name"],
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": 64,
+            "temperature": 0,
+        }
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         request = urllib.request.Request(self.record["api"] + path, json.dumps(body).encode(), headers)
         try:
@@ -70,8 +74,10 @@ class Node:
             if status == 200:
                 return body
             time.sleep(3)
-        pytest.fail(f"no completion from {self.record['api']} in {seconds} s (last status {status}); the unit says:\n"
-                    + self.out(f"journalctl --user -u {self.unit} -n 40 --no-pager -o cat"))
+        pytest.fail(
+            f"no completion from {self.record['api']} in {seconds} s (last status {status}); the unit says:\n"
+            + self.out(f"journalctl --user -u {self.unit} -n 40 --no-pager -o cat")
+        )
 
 
 @pytest.fixture(scope="session")

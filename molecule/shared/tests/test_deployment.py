@@ -84,7 +84,8 @@ def test_each_node_is_known_by_its_address_on_the_fabric(pair):
         assert link["fabric_address"].startswith("192.168.100.")
         assert environment["VLLM_HOST_IP"] == link["fabric_address"]
         assert {environment[name] for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")} == {
-            link["fabric_interface"]}
+            link["fabric_interface"]
+        }
 
 
 def test_ray_sees_both_nodes_and_wants_its_token(pair):

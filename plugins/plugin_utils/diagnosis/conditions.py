@@ -109,9 +109,7 @@ def holds(condition: Mapping[str, Any], facts: Facts, values: dict[str, Any], se
     return False
 
 
-def all_hold(
-    conditions: Sequence[Mapping[str, Any]], facts: Facts
-) -> tuple[dict[str, Any], list[str]] | None:
+def all_hold(conditions: Sequence[Mapping[str, Any]], facts: Facts) -> tuple[dict[str, Any], list[str]] | None:
     """Values and evidence when every condition holds, else None."""
     values: dict[str, Any] = {}
     seen: list[str] = []

@@ -12,9 +12,7 @@ from typing import Any
 from .conditions import flatten
 
 _ARGS_LINE = re.compile(r"non-default args: (?P<args>\{.{2,20000})")
-_ARG = re.compile(
-    r"'(?P<name>\w{1,60})': (?:'(?P<text>[^']{0,300})'|(?P<bare>[\w.+-]{1,40}|\[[^\]]{0,300}\]))"
-)
+_ARG = re.compile(r"'(?P<name>\w{1,60})': (?:'(?P<text>[^']{0,300})'|(?P<bare>[\w.+-]{1,40}|\[[^\]]{0,300}\]))")
 _BANNER = re.compile(r"(?:█ {1,8}version |engine \(v|API server version )(?P<version>\d+\.\d+[\w.+]{0,40})")
 _ENV = re.compile(r"[A-Z][A-Z0-9_]{2,60}")
 
@@ -25,11 +23,7 @@ def _words(flags: Any) -> list[str]:
             part
             for name, value in flags.items()
             for part in (
-                [f"--{name}"]
-                if value is True
-                else [f"--{name}", str(value)]
-                if value not in (None, False)
-                else []
+                [f"--{name}"] if value is True else [f"--{name}", str(value)] if value not in (None, False) else []
             )
         ]
     if isinstance(flags, list | tuple):

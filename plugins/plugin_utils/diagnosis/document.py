@@ -95,10 +95,7 @@ def decisions() -> str:
         "| stage | what it is | seconds |",
         "|---|---|---|",
     ]
-    parts += [
-        f"| {step.stage} | {_cell(_plain(step.detail))} | {step.seconds_normal} |"
-        for step in progress_rules()
-    ]
+    parts += [f"| {step.stage} | {_cell(_plain(step.detail))} | {step.seconds_normal} |" for step in progress_rules()]
     return "\n".join(parts) + "\n"
 
 
@@ -121,6 +118,5 @@ def _entry(where: str, rule: Rule) -> list[str]:
         "",
         f"Fix: {_plain(rule.fix)}",
         "",
-        f"Seen in {_SEEN_IN[where]}; {rule.level}. Source: {rule.source} "
-        f"({_EVIDENCE[rule.evidence]}, {rule.date}).",
+        f"Seen in {_SEEN_IN[where]}; {rule.level}. Source: {rule.source} ({_EVIDENCE[rule.evidence]}, {rule.date}).",
     ]

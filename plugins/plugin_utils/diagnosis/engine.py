@@ -46,9 +46,7 @@ def read_response(body: Any, **context: Any) -> list[Finding]:
     ]
 
 
-def _from_response(
-    body: Any, config: Mapping[str, Any], settings: Mapping[str, Any] | None = None
-) -> list[Seen]:
+def _from_response(body: Any, config: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> list[Seen]:
     settings = {**configuration.config_facts(config), **(settings or {})}
     for name in ("reasoning_parser", "tool_call_parser"):
         if config.get(name):
@@ -85,12 +83,8 @@ def diagnose(evidence: Mapping[str, Any], **context: Any) -> dict[str, Any]:
         settings = {**configuration.log_facts(head), **settings}
     version = settings.get("vllm")
     states = state.per_node(evidence.get("state") or {})
-    weighed = weigh(
-        [stream for node, text in texts.items() for stream in logs.read(str(node), text, version)]
-    )
-    quotes = weigh(
-        [stream for node, part in states.items() for stream in logs.read(node, state.quoted(part), version)]
-    )
+    weighed = weigh([stream for node, text in texts.items() for stream in logs.read(str(node), text, version)])
+    quotes = weigh([stream for node, part in states.items() for stream in logs.read(node, state.quoted(part), version)])
     for rule_id, count in quotes.counts.items():
         weighed.counts[rule_id] = weighed.counts.get(rule_id, 0) + count
     common = {
@@ -116,20 +110,15 @@ def _from_states(
 ) -> list[Seen]:
     """Rules over facts: what lines and all nodes say together, then each node, then what differs."""
     version = common.get("vllm")
-    merged = {
-        f"state.{node}.{path[6:]}": value for node, facts in nodes.items() for path, value in facts.items()
-    }
+    merged = {f"state.{node}.{path[6:]}": value for node, facts in nodes.items() for path, value in facts.items()}
     merged["state_text"] = "\n".join(str(facts.get("state_text", "")) for facts in nodes.values())
     seen = [
-        _placed(one, weighed, quotes)
-        for one in told(compound_rules(), {**common, **merged}, "", "compound", version)
+        _placed(one, weighed, quotes) for one in told(compound_rules(), {**common, **merged}, "", "compound", version)
     ]
     for node, facts in {**nodes, "": state.across(nodes), **({"": nodes[""]} if "" in nodes else {})}.items():
         known = {one.rule.id for one in seen}
         seen += [
-            one
-            for one in told(state_rules(), {**common, **facts}, node, "state", version)
-            if one.rule.id not in known
+            one for one in told(state_rules(), {**common, **facts}, node, "state", version) if one.rule.id not in known
         ]
     return seen
 
@@ -165,9 +154,7 @@ def _placed(one: Seen, weighed: Weighed, quotes: Weighed) -> Seen:
 def _verdict(seen: list[Seen], weighed: Weighed, body: Any) -> dict[str, Any]:
     answered = [one for one in seen if one.origin == "response" and one.rule.kind == "fault"]
     faults = [
-        one
-        for one in seen
-        if one.origin != "response" and one.rule.kind == "fault" and one not in weighed.degraded
+        one for one in seen if one.origin != "response" and one.rule.kind == "fault" and one not in weighed.degraded
     ]
     spoken = [*faults, *answered]
     rest = [one for one in seen if one not in spoken and one.rule.kind not in ("wrapper", "signal")]

@@ -34,9 +34,7 @@ _JOURNAL = re.compile(
 _VLLM = re.compile(
     r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<mo>\d\d)-(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
 )
-_TORCH = re.compile(
-    r"\[[IWEF](?P<mo>\d{1,2})(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\.(?P<f>\d{1,9})"
-)
+_TORCH = re.compile(r"\[[IWEF](?P<mo>\d{1,2})(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\.(?P<f>\d{1,9})")
 _STAMPS = (_ISO, _JOURNAL, _VLLM, _TORCH)
 
 _LEVEL = re.compile(
@@ -115,7 +113,5 @@ def stamp(line: str) -> float | None:
             sign = 1 if zone[0] == "+" else -1
             moment -= sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
         fraction = groups.get("f")
-        return (moment - datetime(_YEAR, 1, 1)).total_seconds() + (
-            float(f"0.{fraction}") if fraction else 0.0
-        )
+        return (moment - datetime(_YEAR, 1, 1)).total_seconds() + (float(f"0.{fraction}") if fraction else 0.0)
     return None

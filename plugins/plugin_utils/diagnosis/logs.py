@@ -21,8 +21,7 @@ from .rules import LogRule, ProgressRule, log_rules, progress_rules
 _DIGITS = b"0123456789"
 # Lower case, and a space for whatever does not belong to a word: one pass over the bytes of a line.
 _WORDS = bytes(
-    ord(chr(code).lower()) if (chr(code).isalnum() and code < 128) or code == 95 else 32
-    for code in range(256)
+    ord(chr(code).lower()) if (chr(code).isalnum() and code < 128) or code == 95 else 32 for code in range(256)
 )
 _REMEMBERED_LINES, _REMEMBERED_LENGTH = 20_000, 600
 _LOOK_BACK_LINES = 200
@@ -120,11 +119,7 @@ def candidates(key: bytes) -> tuple[LogRule | ProgressRule, ...]:
     if named:
         there.add(b"anyerror")  # the name of an exception ends so, whatever it begins with
     found = {
-        entry.order: entry.rule
-        for word in there
-        if word in index
-        for entry in index[word]
-        if entry.besides <= there
+        entry.order: entry.rule for word in there if word in index for entry in index[word] if entry.besides <= there
     }
     return tuple(found[order] for order in sorted(found))
 

@@ -78,9 +78,7 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence):  # content parts
-        return "".join(
-            str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in value
-        )
+        return "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in value)
     return "" if value is None else str(value)
 
 
@@ -129,11 +127,7 @@ def _looks(facts: dict[str, Any], content: str, reasoning: str) -> None:
     facts["harmony"] = bool(_HARMONY.search(content))
     facts["tool_markup"] = next((name for name, pattern in _TOOL_MARKUP if pattern.search(content)), "")
     facts["tool_markup_in_reasoning"] = next(
-        (
-            name
-            for name, pattern in _TOOL_MARKUP
-            if name not in ("json", "pythonic") and pattern.search(reasoning)
-        ),
+        (name for name, pattern in _TOOL_MARKUP if name not in ("json", "pythonic") and pattern.search(reasoning)),
         "",
     )
     facts["special_tokens"] = match[0] if (match := _SPECIAL.search(content)) else ""
@@ -147,11 +141,7 @@ def _looks(facts: dict[str, Any], content: str, reasoning: str) -> None:
 def _logprobs(choice: Mapping[str, Any]) -> dict[str, Any]:
     parts = choice.get("logprobs")
     entries = parts.get("content") if isinstance(parts, Mapping) else None
-    figures = [
-        float(entry["logprob"])
-        for entry in entries or ()
-        if isinstance(entry, Mapping) and "logprob" in entry
-    ]
+    figures = [float(entry["logprob"]) for entry in entries or () if isinstance(entry, Mapping) and "logprob" in entry]
     if not figures:
         return {}
     return {"mean_logprob": round(sum(figures) / len(figures), 3), "logprob_tokens": len(figures)}
@@ -187,9 +177,7 @@ def _asked(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
         facts["thinking_off"] = False
     messages = request.get("messages")
     if isinstance(messages, Sequence) and not isinstance(messages, str):
-        prompt = "\n".join(
-            _text(message.get("content")) for message in messages if isinstance(message, Mapping)
-        )
+        prompt = "\n".join(_text(message.get("content")) for message in messages if isinstance(message, Mapping))
         facts["soft_switch"] = "/no_think" in prompt
         facts["tool_result_sent"] = any(
             isinstance(message, Mapping) and message.get("role") == "tool" for message in messages
@@ -231,9 +219,7 @@ def _read(text: str) -> Any:
     except ValueError:
         pieces = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
     try:
-        return (
-            joined([json.loads(piece) for piece in pieces if piece and piece != "[DONE]"]) if pieces else None
-        )
+        return joined([json.loads(piece) for piece in pieces if piece and piece != "[DONE]"]) if pieces else None
     except ValueError:
         return None
 
@@ -281,9 +267,7 @@ def response_facts(response: Any, config: Mapping[str, Any]) -> dict[str, Any]:
             "choices": 0 if choices is not None else -1,
         }
     choice = choices[0] if isinstance(choices[0], Mapping) else {}
-    message = next(
-        (part for name in ("message", "delta") if isinstance(part := choice.get(name), Mapping)), choice
-    )
+    message = next((part for name in ("message", "delta") if isinstance(part := choice.get(name), Mapping)), choice)
     content_raw = message.get("content", choice.get("text"))
     content = _text(content_raw)
     reasoning = _text(message.get("reasoning") or message.get("reasoning_content"))

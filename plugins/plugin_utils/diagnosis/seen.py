@@ -62,9 +62,7 @@ def told(
     for order, rule in enumerate(rules):
         if rule.in_force(version) and (held := all_hold(rule.when, facts)):
             values, evidence = held
-            seen.append(
-                Seen(rule, node, tuple(evidence[:4]), {**_plain(facts), **values}, order=order, origin=origin)
-            )
+            seen.append(Seen(rule, node, tuple(evidence[:4]), {**_plain(facts), **values}, order=order, origin=origin))
     return seen
 
 

@@ -61,9 +61,7 @@ def per_node(state: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     }
     scalar = {str(name): part for name, part in state.items() if not isinstance(part, Mapping)}
     sections = {
-        str(name): part
-        for name, part in state.items()
-        if isinstance(part, Mapping) and str(name).lower() in _SECTIONS
+        str(name): part for name, part in state.items() if isinstance(part, Mapping) and str(name).lower() in _SECTIONS
     }
     if nodes and not sections:
         return {**nodes, **({"": scalar} if scalar else {})}
@@ -116,10 +114,7 @@ def across(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     if len(named) < 2:
         return facts
     for path in {
-        path
-        for part in named.values()
-        for path in part
-        if path.startswith("state.") and not _NUMBERED.search(path)
+        path for part in named.values() for path in part if path.startswith("state.") and not _NUMBERED.search(path)
     }:
         values = [part[path] for part in named.values() if path in part]
         if len(values) < 2:

@@ -40,9 +40,7 @@ def weigh(streams: list[logs.Stream]) -> Weighed:
     result = Weighed([], [], {}, {}, False, False, None)
     for stream in streams:
         attempt = _chosen_attempt(stream)
-        hits = sorted(
-            (hit for hit in stream.hits.values() if hit.attempt == attempt), key=lambda hit: hit.order
-        )
+        hits = sorted((hit for hit in stream.hits.values() if hit.attempt == attempt), key=lambda hit: hit.order)
         ready = stream.ready.get(attempt) if attempt is not None else None
         served = stream.served.get(attempt, -1) if attempt is not None else -1
         wrapped = any(hit.rule.kind == "wrapper" and hit.last_order > max(served, ready or 0) for hit in hits)

@@ -24,7 +24,8 @@ OBJECT_STORE_BYTES = 1_000_000_000
 
 def parse(arguments):
     """Own options, options for `ray start` as they are, and the command to become."""
-    arguments, dashes, command = partition(arguments, "--")
+    separator = arguments.index("--") if "--" in arguments else len(arguments)
+    arguments, command = arguments[:separator], arguments[separator + 1 :]
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["head", "worker"])
     parser.add_argument("--address", required=True, help="address of this node on the fabric")
@@ -37,13 +38,6 @@ def parse(arguments):
     options.command = command
     options.nodes = dict(node.split("=", 1) for node in options.node)
     return options
-
-
-def partition(words, separator):
-    if separator not in words:
-        return words, [], []
-    index = words.index(separator)
-    return words[:index], [separator], words[index + 1:]
 
 
 def say(text):
@@ -70,8 +64,16 @@ def wait(missing, what, timeout):
 
 
 def ray_start(options, *more):
-    return ["ray", "start", "--node-ip-address=" + options.address, "--num-gpus=1", "--disable-usage-stats",
-            "--object-store-memory=%d" % OBJECT_STORE_BYTES] + options.ray_options + list(more)
+    return [
+        "ray",
+        "start",
+        "--node-ip-address=" + options.address,
+        "--num-gpus=1",
+        "--disable-usage-stats",
+        "--object-store-memory=%d" % OBJECT_STORE_BYTES,
+        *options.ray_options,
+        *more,
+    ]
 
 
 def head(options):
@@ -79,11 +81,12 @@ def head(options):
     subprocess.run(ray_start(options, "--head", "--port=%d" % options.port, "--include-dashboard=false"), check=True)
     address = "%s:%d" % (options.address, options.port)
     import ray
+
     ray.init(address=address, logging_level="ERROR", log_to_driver=False)
 
     def missing():
         alive = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-        return ["%s (%s)" % (name, node) for name, node in options.nodes.items() if node not in alive]
+        return [f"{name} ({node})" for name, node in options.nodes.items() if node not in alive]
 
     complete = wait(missing, "nodes to join the Ray cluster", options.timeout)
     ray.shutdown()
@@ -99,6 +102,7 @@ def worker(options):
 
     The head's port opens a while before the head has entered itself into its cluster; joining fails until then.
     """
+
     def missing():
         try:
             socket.create_connection((options.head, options.port), timeout=2).close()
@@ -109,7 +113,7 @@ def worker(options):
     command = ray_start(options, "--address=%s:%d" % (options.head, options.port), "--block")
     end = time.monotonic() + options.timeout
     while wait(missing, "the head", max(0, end - time.monotonic())):
-        say("joining the Ray cluster of %s" % options.head)
+        say(f"joining the Ray cluster of {options.head}")
         started = time.monotonic()
         code = run(command)
         if code <= 0 or time.monotonic() > end or time.monotonic() - started > JOINED_SECONDS:

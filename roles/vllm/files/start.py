@@ -18,7 +18,7 @@ def main(command):
     for name in os.listdir(HOME):
         if name.endswith(SUFFIX):
             with open(os.path.join(HOME, name), encoding="utf-8") as stream:
-                os.environ[name[:-len(SUFFIX)]] = stream.read()
+                os.environ[name[: -len(SUFFIX)]] = stream.read()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     os.execvp(command[0], command)

@@ -21,9 +21,7 @@ class _Text(str):
 
 
 def test_the_result_is_plain_json():
-    result = _FILTER(
-        {"logs": {_Text("head"): _Text(_LINE)}, "config": {"flags": _Text("--max-model-len 4096")}}
-    )
+    result = _FILTER({"logs": {_Text("head"): _Text(_LINE)}, "config": {"flags": _Text("--max-model-len 4096")}})
     assert json.loads(json.dumps(result)) == result
     assert result["verdict"] == "fault"
     assert result["findings"][0]["id"] == "kv-cache-none"

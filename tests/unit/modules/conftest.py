@@ -24,7 +24,10 @@ def run_module(monkeypatch, capsys):
     def run(main, check=False, diff=False, **arguments):
         monkeypatch.setattr(basic.AnsibleModule, "exit_json", lambda self, **result: end(result))
         monkeypatch.setattr(basic.AnsibleModule, "fail_json", lambda self, **result: end(dict(result, failed=True)))
-        with patch_module_args(dict(arguments, _ansible_check_mode=check, _ansible_diff=diff)), pytest.raises(Ended) as ended:
+        with (
+            patch_module_args(dict(arguments, _ansible_check_mode=check, _ansible_diff=diff)),
+            pytest.raises(Ended) as ended,
+        ):
             main()
         return json.loads(json.dumps(ended.value.result))
 

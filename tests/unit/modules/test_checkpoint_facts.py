@@ -44,9 +44,7 @@ FILES = {
             "model.layers.0.mlp.experts.1.up_proj.weight": 10,
         }
     ),
-    "model-00002-of-00002.safetensors": safetensors(
-        {f"model.layers.1.long.{'x' * 900}.{i}": 2 for i in range(200)}
-    ),
+    "model-00002-of-00002.safetensors": safetensors({f"model.layers.1.long.{'x' * 900}.{i}": 2 for i in range(200)}),
     "consolidated.safetensors": safetensors({"whole": 512}),
     "original/model.safetensors": safetensors({"again": 512}),
     "README.md": b"hello",
@@ -237,9 +235,7 @@ def test_named_revision_with_a_slash(hub: tuple[str, Requests], facts: Any) -> N
         ("org/name", {"token_file": "/no/token"}, ["token_file /no/token cannot be read"]),
     ],
 )
-def test_refusals(
-    hub: tuple[str, Requests], facts: Any, model: str, params: dict[str, Any], words: list[str]
-) -> None:
+def test_refusals(hub: tuple[str, Requests], facts: Any, model: str, params: dict[str, Any], words: list[str]) -> None:
     with pytest.raises((huggingface.HubError, checkpoint_files.CheckpointError)) as caught:
         facts(model, endpoint=hub[0], **params)
     for word in words:

@@ -104,7 +104,9 @@ def test_start_and_stop(run_module, node):
     assert not run_module(deployment.main, name="tiny", state="started")["changed"]
     node.label = "f1"
     assert run_module(deployment.main, name="tiny", state="stopped")["actions"] == [
-        "stop vllm-tiny.service", "remove container vllm-tiny"]
+        "stop vllm-tiny.service",
+        "remove container vllm-tiny",
+    ]
     assert not run_module(deployment.main, name="tiny", state="stopped")["changed"]
 
 

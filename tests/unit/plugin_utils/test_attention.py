@@ -234,9 +234,7 @@ def test_attention_kinds_name_full_attention_by_its_heads() -> None:
 def test_what_is_not_worked_out_is_said() -> None:
     assert attention_findings(checkpoint("llama")) == ()
     assert [f.id for f in attention_findings(checkpoint("minimax_m3"))] == ["kv-cache-not-modelled"]
-    assert [f.id for f in attention_findings(checkpoint("brand_new", kv_lora_rank=512))] == [
-        "latent-attention-unsure"
-    ]
+    assert [f.id for f in attention_findings(checkpoint("brand_new", kv_lora_rank=512))] == ["latent-attention-unsure"]
     strange = checkpoint("brand_new", layer_types=["full_attention"] * 7 + ["holographic_attention"])
     assert [f.id for f in attention_findings(strange)] == ["layer-kind-unknown"]
 

@@ -220,9 +220,7 @@ def mixers(config: dict[str, Any] | None = None, /, **changes: Any) -> list[str]
 
 
 def mlps(**changes: Any) -> list[str]:
-    return [
-        kind.mlp for kind in read(num_hidden_layers=6, num_experts=8, num_experts_per_tok=2, **changes).kinds
-    ]
+    return [kind.mlp for kind in read(num_hidden_layers=6, num_experts=8, num_experts_per_tok=2, **changes).kinds]
 
 
 F, S, C, L, M = "full_attention", "sliding_attention", "chunked_attention", "linear_attention", "mamba"

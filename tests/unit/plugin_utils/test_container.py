@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 
 import pytest
@@ -19,8 +20,15 @@ from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.container import (
 )
 
 ADDRESSES = {"a": "192.168.100.1", "b": "192.168.100.2", "c": "192.168.100.3"}
-SETTINGS = Settings(deployment="tiny", model="org/tiny", image="image:1", api_address="10.0.0.1", api_port=8000,
-                    cache="/home/u/.cache/huggingface", cluster_timeout_seconds=600)
+SETTINGS = Settings(
+    deployment="tiny",
+    model="org/tiny",
+    image="image:1",
+    api_address="10.0.0.1",
+    api_port=8000,
+    cache="/home/u/.cache/huggingface",
+    cluster_timeout_seconds=600,
+)
 
 
 def plan(names="ab", launcher="ray"):
@@ -29,25 +37,40 @@ def plan(names="ab", launcher="ray"):
         "placement": {"nodes": names, "launcher": launcher},
         "serve": {
             "args": ["--pipeline-parallel-size", str(len(names))],
-            "node_args": {name: ["--node-rank", str(rank)] for rank, name in enumerate(names)} if launcher == "mp" else {},
+            "node_args": {name: ["--node-rank", str(rank)] for rank, name in enumerate(names)}
+            if launcher == "mp"
+            else {},
             "env": {"common": {"NCCL_X": 1}, "nodes": {name: {"VLLM_HOST_IP": ADDRESSES[name]} for name in names}},
         },
     }
 
 
 def make(the_plan, name="a", contents=(), settings=SETTINGS, **node):
-    facts = {"uid": 1000, "gid": 1001, "home": "/home/u", "docker": "/usr/bin/docker", "gpu": "runtime", "rdma": False} | node
+    facts = {
+        "uid": 1000,
+        "gid": 1001,
+        "home": "/home/u",
+        "docker": "/usr/bin/docker",
+        "gpu": "runtime",
+        "rdma": False,
+    } | node
     return container(the_plan, Node(name=name, **facts), settings, ADDRESSES, contents)
 
 
 def option(argv, name):
-    return [value for word, value in zip(argv, argv[1:], strict=False) if word == name]
+    return [value for word, value in itertools.pairwise(argv) if word == name]
 
 
-@pytest.mark.parametrize(("names", "launcher", "node", "role"), [
-    ("a", "ray", "a", "single"), ("ab", "ray", "a", "ray_head"), ("ab", "ray", "b", "ray_worker"),
-    ("abc", "mp", "a", "mp_head"), ("abc", "mp", "c", "mp_worker"),
-])
+@pytest.mark.parametrize(
+    ("names", "launcher", "node", "role"),
+    [
+        ("a", "ray", "a", "single"),
+        ("ab", "ray", "a", "ray_head"),
+        ("ab", "ray", "b", "ray_worker"),
+        ("abc", "mp", "a", "mp_head"),
+        ("abc", "mp", "c", "mp_worker"),
+    ],
+)
 def test_the_first_node_is_the_head(names, launcher, node, role):
     assert role_of(plan(names, launcher), node) == role
 
@@ -96,7 +119,17 @@ def test_a_ray_worker_joins_the_head_and_serves_nothing():
 
 def test_without_ray_every_node_serves_with_its_rank_and_only_the_head_listens():
     head, worker = make(plan("ab", "mp"), "a")["command"], make(plan("ab", "mp"), "b")["command"]
-    assert head[1:] == ["vllm", "serve", "org/tiny", "--pipeline-parallel-size", "2", "--node-rank", "0", "--host", "10.0.0.1"]
+    assert head[1:] == [
+        "vllm",
+        "serve",
+        "org/tiny",
+        "--pipeline-parallel-size",
+        "2",
+        "--node-rank",
+        "0",
+        "--host",
+        "10.0.0.1",
+    ]
     assert worker[1:] == ["vllm", "serve", "org/tiny", "--pipeline-parallel-size", "2", "--node-rank", "1"]
 
 
@@ -119,22 +152,32 @@ def test_a_directory_is_mounted_read_only_at_its_own_path():
 
 
 def test_a_node_without_an_address_on_the_fabric_is_named():
-    with pytest.raises(ContainerError, match="fabric_address: .* b$"):
+    with pytest.raises(ContainerError, match=r"fabric_address: .* b$"):
         container(plan(), Node("a", 1, 1, "/h", "docker", "runtime", False), SETTINGS, {"a": "192.168.100.1"}, [])
 
 
 def test_the_fingerprint_follows_what_the_container_is_told_and_shows_none_of_it():
-    first, again, other = make(plan(), contents=["hush-hush"]), make(plan(), contents=["hush-hush"]), make(plan(), contents=["new"])
+    first, again, other = (
+        make(plan(), contents=["hush-hush"]),
+        make(plan(), contents=["hush-hush"]),
+        make(plan(), contents=["new"]),
+    )
     assert first == again
     assert first["fingerprint"] != other["fingerprint"]
     assert "hush-hush" not in " ".join(first["argv"])
     assert f"dgx-spark.fingerprint={first['fingerprint']}" in first["argv"]
 
 
-@pytest.mark.parametrize(("model", "name"), [
-    ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"), ("/srv/models/tiny_qwen3/", "tiny-qwen3"), ("org/Some.Model@main", "some.model"),
-    ("org/" + "x" * 90, "x" * 63), ("org/-._odd_.-", "odd"),
-])
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+        ("/srv/models/tiny_qwen3/", "tiny-qwen3"),
+        ("org/Some.Model@main", "some.model"),
+        ("org/" + "x" * 90, "x" * 63),
+        ("org/-._odd_.-", "odd"),
+    ],
+)
 def test_a_deployment_is_named_after_its_model(model, name):
     assert deployment_name(model) == name
 
@@ -142,12 +185,15 @@ def test_a_deployment_is_named_after_its_model(model, name):
 SECRETS = {"VLLM_API_KEY": "k", "HF_TOKEN": "t", "RAY_AUTH_TOKEN": "r"}
 
 
-@pytest.mark.parametrize(("the_plan", "node", "names"), [
-    (plan("a"), "a", {"VLLM_API_KEY", "HF_TOKEN"}),
-    (plan("ab"), "a", {"VLLM_API_KEY", "HF_TOKEN", "RAY_AUTH_TOKEN"}),
-    (plan("ab"), "b", {"HF_TOKEN", "RAY_AUTH_TOKEN"}),
-    (plan("ab", "mp"), "b", {"HF_TOKEN"}),
-])
+@pytest.mark.parametrize(
+    ("the_plan", "node", "names"),
+    [
+        (plan("a"), "a", {"VLLM_API_KEY", "HF_TOKEN"}),
+        (plan("ab"), "a", {"VLLM_API_KEY", "HF_TOKEN", "RAY_AUTH_TOKEN"}),
+        (plan("ab"), "b", {"HF_TOKEN", "RAY_AUTH_TOKEN"}),
+        (plan("ab", "mp"), "b", {"HF_TOKEN"}),
+    ],
+)
 def test_a_node_gets_the_secrets_it_needs(the_plan, node, names):
     assert set(node_secrets(SECRETS, the_plan, node)) == names
 
@@ -157,9 +203,12 @@ def systemd_words(line):
     return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(line.replace("\\\n", " "))]
 
 
-@pytest.mark.parametrize("words", [
-    ["/usr/bin/docker", "run", "--name", "x", "image", "vllm"],
-    ["/bin/echo", "100 %", "$HOME", 'say "hi"', "--json={\"a\": 1}", "back\\slash"],
-])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["/usr/bin/docker", "run", "--name", "x", "image", "vllm"],
+        ["/bin/echo", "100 %", "$HOME", 'say "hi"', '--json={"a": 1}', "back\\slash"],
+    ],
+)
 def test_systemd_reads_the_words_back(words):
     assert systemd_words(systemd_command(words)) == words

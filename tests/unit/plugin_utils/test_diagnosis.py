@@ -128,13 +128,10 @@ def test_a_server_that_died_while_serving_is_a_fault():
 def test_the_last_attempt_counts():
     again = BANNER.replace("12:00:00", "13:00:00")
     first = [BANNER, _error("12:00:01", DISK), WRAPPER]
-    assert _root(
-        diagnose({"logs": {"head": "\n".join([*first, again, _error("13:00:09", KV), WRAPPER])}})
-    ) == ("kv-cache-none")
-    assert (
-        diagnose({"logs": {"head": "\n".join([*first, again, LOADING, READY, SERVED])}})["verdict"]
-        == "healthy"
+    assert _root(diagnose({"logs": {"head": "\n".join([*first, again, _error("13:00:09", KV), WRAPPER])}})) == (
+        "kv-cache-none"
     )
+    assert diagnose({"logs": {"head": "\n".join([*first, again, LOADING, READY, SERVED])}})["verdict"] == "healthy"
     assert _root(diagnose({"logs": {"head": "\n".join([*first, again, LOADING])}})) == "disk-full"
 
 
@@ -302,9 +299,7 @@ def test_a_stream_is_read_with_bounded_memory():
 
 
 def test_read_response_gives_findings_the_telling_one_first():
-    body = {
-        "choices": [{"message": {"content": "<think>hm</think>Hello!<|im_end|>"}, "finish_reason": "stop"}]
-    }
+    body = {"choices": [{"message": {"content": "<think>hm</think>Hello!<|im_end|>"}, "finish_reason": "stop"}]}
     assert [finding.id for finding in read_response(body)] == ["think-leak", "special-token-leak"]
     assert read_response({"choices": [{"message": {"content": "Hello!"}, "finish_reason": "stop"}]}) == []
 
@@ -335,9 +330,7 @@ def _node(name: str) -> dict[str, Any]:
             {"name": "enP2p1s0f0np0", "mtu": 9000, "carrier": True, "rdma_devices": ["roceP2p1s0f0"]},
             {"name": "enp1s0f1np1", "mtu": 1500, "carrier": False, "rdma_devices": ["rocep1s0f1"]},
         ],
-        "gpus": [
-            {"name": "NVIDIA GB10", "driver": "580.173.02", "compute_capability": "12.1", "memory_mib": None}
-        ],
+        "gpus": [{"name": "NVIDIA GB10", "driver": "580.173.02", "compute_capability": "12.1", "memory_mib": None}],
         "docker": {"reachable": True, "images": [{"digest": f"sha256:{name}"}, {"digest": "sha256:b"}]},
         "user": {
             "name": "spark",
@@ -372,11 +365,7 @@ def test_facts_of_healthy_nodes_give_no_finding():
         ({"user": {"linger": False}}, "linger-off"),
         ({"docker": {"reachable": False}}, "docker-unreachable"),
         (
-            {
-                "interfaces": [
-                    {"name": "enp1s0f0np0", "mtu": 1500, "carrier": True, "rdma_devices": ["rocep1s0f0"]}
-                ]
-            },
+            {"interfaces": [{"name": "enp1s0f0np0", "mtu": 1500, "carrier": True, "rdma_devices": ["rocep1s0f0"]}]},
             "fabric-mtu-differs",
         ),
         ({"gpus": [{"driver": "580.95.05"}]}, "versions-differ"),

@@ -32,9 +32,7 @@ def test_the_page_of_the_diagnosis_is_current():
 
 
 def test_every_category_has_one_place_in_the_flow():
-    placed = [
-        category for section in knowledge("decision_flow")["sections"] for category in section["categories"]
-    ]
+    placed = [category for section in knowledge("decision_flow")["sections"] for category in section["categories"]]
     assert len(placed) == len(set(placed))
     told = {rule.category for _where, rule in document.all_rules() if rule.kind in ("fault", "degraded")}
     assert told == set(placed)

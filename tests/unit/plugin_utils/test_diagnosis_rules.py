@@ -96,16 +96,12 @@ def test_texts_of_a_log_rule_are_filled_from_its_samples():
                     if hit.rule.id == rule.id:
                         finding = engine.Seen(rule, "node", (), hit.values).finding()
                         assert "?" not in finding["what"]
-                        assert not re.search(
-                            r"\{[a-z_]+(\||\})", finding["what"] + finding["why"] + finding["fix"]
-                        )
+                        assert not re.search(r"\{[a-z_]+(\||\})", finding["what"] + finding["why"] + finding["fix"])
 
 
 def test_words_of_a_log_rule_can_be_found():
     for rule in rules.log_rules():
-        assert all(re.fullmatch(r"[a-z_]+(\+[a-z_]+)*", word) for word in rule.words), (
-            "whole words, no digits"
-        )
+        assert all(re.fullmatch(r"[a-z_]+(\+[a-z_]+)*", word) for word in rule.words), "whole words, no digits"
 
 
 @pytest.mark.parametrize(
@@ -137,12 +133,8 @@ def test_every_rule_over_facts_has_samples(family: str):
 
 def _told(evidence: dict[str, Any], family: str) -> list[str]:
     if family == "response":
-        return [
-            one.rule.id for one in engine._from_response(evidence["response"], evidence.get("config", {}))
-        ]
-    return [finding["id"] for finding in diagnose(evidence)["findings"]] + [
-        f"verdict {diagnose(evidence)['verdict']}"
-    ]
+        return [one.rule.id for one in engine._from_response(evidence["response"], evidence.get("config", {}))]
+    return [finding["id"] for finding in diagnose(evidence)["findings"]] + [f"verdict {diagnose(evidence)['verdict']}"]
 
 
 _FACT_CASES = [(family, name) for family, samples in _FACT_SAMPLES.items() for name in samples]

@@ -10,19 +10,30 @@ from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.fabric import Fabri
 
 def interface(name, *addresses, carrier=True, driver=None, speed=None, rdma=()):
     return {
-        "name": name, "carrier": carrier, "driver": driver, "speed_mbps": speed, "mtu": 9000, "rdma_devices": list(rdma),
+        "name": name,
+        "carrier": carrier,
+        "driver": driver,
+        "speed_mbps": speed,
+        "mtu": 9000,
+        "rdma_devices": list(rdma),
         "addresses": [{"address": text.split("/")[0], "prefix": int(text.split("/")[1])} for text in addresses],
     }
 
 
 def node(last, *more, lan="enP7s7"):
-    interfaces = [interface("lo", "127.0.0.1/8"), interface("docker0", "172.17.0.1/16"),
-                  interface("enP7s7", f"10.0.0.{last}/24"), *more]
+    interfaces = [
+        interface("lo", "127.0.0.1/8"),
+        interface("docker0", "172.17.0.1/16"),
+        interface("enP7s7", f"10.0.0.{last}/24"),
+        *more,
+    ]
     return {"interfaces": interfaces, "lan": {"interface": lan, "address": f"10.0.0.{last}"}}
 
 
 def rail(last, network="192.168.100", name="enp1s0f0np0", **more):
-    return interface(name, f"{network}.{last}/24", **({"driver": "mlx5_core", "speed": 200000, "rdma": ["rocep1s0f0"]} | more))
+    return interface(
+        name, f"{network}.{last}/24", **({"driver": "mlx5_core", "speed": 200000, "rdma": ["rocep1s0f0"]} | more)
+    )
 
 
 def host(facts, address="", interface=""):
@@ -45,8 +56,13 @@ def test_a_port_without_carrier_does_not_count():
 
 def test_connectx_wins_over_a_faster_looking_network_and_both_ends_take_the_same_twin():
     def both(last):
-        return node(last, rail(last, "10.9.9", "eth5", driver="r8127", speed=400000, rdma=()),
-                    rail(last, "192.168.101", "enP2p1s0f0np0"), rail(last))
+        return node(
+            last,
+            rail(last, "10.9.9", "eth5", driver="r8127", speed=400000, rdma=()),
+            rail(last, "192.168.101", "enP2p1s0f0np0"),
+            rail(last),
+        )
+
     found = discover({"a": both(1), "b": both(2)})
     assert {link.address for link in found.values()} == {"192.168.100.1", "192.168.100.2"}
 
@@ -54,11 +70,14 @@ def test_connectx_wins_over_a_faster_looking_network_and_both_ends_take_the_same
 def test_a_slow_end_makes_a_slow_network():
     def both(last, speed):
         return node(last, rail(last, speed=speed), rail(last, "192.168.101", "enP2p1s0f0np0"))
+
     found = discover({"a": both(1, 200000), "b": both(2, 10000)})
     assert found["a"].address == "192.168.101.1"
 
 
-@pytest.mark.parametrize(("address", "name"), [("192.168.100.2", ""), ("", "enp1s0f0np0"), ("192.168.100.2", "enp1s0f0np0")])
+@pytest.mark.parametrize(
+    ("address", "name"), [("192.168.100.2", ""), ("", "enp1s0f0np0"), ("192.168.100.2", "enp1s0f0np0")]
+)
 def test_what_the_inventory_names_is_taken(address, name):
     hosts = {"a": host(node(1, rail(1))), "b": host(node(2, rail(2)), address, name)}
     assert fabric_links(hosts, ["a", "b"])["b"].address == "192.168.100.2"

@@ -105,16 +105,12 @@ def test_an_architecture_too_new_for_the_asked_release_stops_the_play():
 def test_a_second_format_may_load_on_an_older_release():
     devstral = model("mistralai/Devstral-2-123B-Instruct-2512", "Ministral3ForCausalLM")
     found = chosen(devstral, vllm_version="0.19.0")
-    assert [(finding.id, finding.level) for finding in found.findings] == [
-        ("architecture-too-new", "warning")
-    ]
+    assert [(finding.id, finding.level) for finding in found.findings] == [("architecture-too-new", "warning")]
 
 
 def test_between_two_releases_looked_at_nobody_knows():
     found = chosen(model("deepseek-ai/DeepSeek-V4-Flash", "DeepseekV4ForCausalLM"), vllm_version="0.19.1")
-    assert [(finding.id, finding.level) for finding in found.findings] == [
-        ("architecture-too-new", "warning")
-    ]
+    assert [(finding.id, finding.level) for finding in found.findings] == [("architecture-too-new", "warning")]
     assert found.exact
     assert not chosen(vllm_version="0.14.0").exact
     assert not chosen(vllm_version="0.25.0").exact

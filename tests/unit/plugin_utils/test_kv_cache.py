@@ -176,18 +176,14 @@ _PAGES = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(_PAGES, st.integers(1, 4), st.sampled_from(["0.19.0", "0.25.1", "0.26.0", "0.33.0"]), st.data())
-def test_layouts_hold_their_promises(
-    pages: list[Page], stages: int, version: str, data: st.DataObject
-) -> None:
+def test_layouts_hold_their_promises(pages: list[Page], stages: int, version: str, data: st.DataObject) -> None:
     rules = Rules(version, 2048)
     stage_of = tuple(index * stages // len(pages) for index in range(len(pages)))
     layout = KvLayout(tuple(make_groups(pages, rules)), stage_of, stages, 1, 16, rules)
     assert sorted(p for group in layout.groups for p in group.layers) == list(range(len(pages)))
     context = data.draw(st.integers(1, 100_000))
     longer = data.draw(st.integers(context, 200_000))
-    assert all(
-        a <= b for a, b in zip(layout.request_bytes(context), layout.request_bytes(longer), strict=True)
-    )
+    assert all(a <= b for a, b in zip(layout.request_bytes(context), layout.request_bytes(longer), strict=True))
     available = [data.draw(st.integers(0, 10_000_000)) for _stage in range(stages)]
     best = layout.largest_context(available, 200_000)
     assert best == 0 or layout.fits(available, best)

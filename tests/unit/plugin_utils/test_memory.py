@@ -160,12 +160,8 @@ def test_worked_out_vectors() -> None:
         assert layout.blocks_per_request(context) == vector["blocks_per_request"], name
         assert list(layout.bytes_per_block) == vector["bytes_per_block_per_rank"], name
         assert list(layout.request_bytes(context)) == vector["bytes_per_request_per_rank"], name
-        assert sorted(len(group.layers) for group in layout.groups) == sorted(
-            size for _kind, size in vector["groups"]
-        )
-        assert kv_bytes_per_token(model, options["kv"]) == sum(
-            vector["full_attn_bytes_per_token_per_rank"]
-        ), name
+        assert sorted(len(group.layers) for group in layout.groups) == sorted(size for _kind, size in vector["groups"])
+        assert kv_bytes_per_token(model, options["kv"]) == sum(vector["full_attn_bytes_per_token_per_rank"]), name
         compared += 1
     assert compared >= 32
 
@@ -183,12 +179,8 @@ def test_measured_starts_of_vllm_0_26() -> None:
         )
         available = [round(row["available_kv_gib"] * GIB)]
         context = row["max_model_len"]
-        assert layout.concurrency(available, context) == pytest.approx(row["max_concurrency"], rel=0.001), (
-            row["name"]
-        )
-        assert layout.kv_tokens(available, context) == pytest.approx(row["kv_cache_tokens"], rel=0.001), row[
-            "name"
-        ]
+        assert layout.concurrency(available, context) == pytest.approx(row["max_concurrency"], rel=0.001), row["name"]
+        assert layout.kv_tokens(available, context) == pytest.approx(row["kv_cache_tokens"], rel=0.001), row["name"]
         if row["attention_block_size"]:
             assert layout.block_tokens == row["attention_block_size"]
 
@@ -313,20 +305,13 @@ def test_a_refused_start_and_the_context_vllm_offered_instead() -> None:
 
 def test_block_sizes_that_logs_name() -> None:
     assert (
-        kv_layout(published(SUPER), kv_cache_dtype="fp8", speculative=MTP, vllm_version="0.19.2").block_tokens
-        == 8432
+        kv_layout(published(SUPER), kv_cache_dtype="fp8", speculative=MTP, vllm_version="0.19.2").block_tokens == 8432
     )
     assert kv_layout(published(QWEN35), vllm_version="0.19.2").block_tokens == 1056
     assert kv_layout(published(QWEN35), kv_cache_dtype="fp8", vllm_version="0.26.0").block_tokens == 2096
-    assert (
-        kv_layout(published(QWEN27), tensor=2, kv_cache_dtype="fp8", vllm_version="0.26.0").block_tokens
-        == 1568
-    )
+    assert kv_layout(published(QWEN27), tensor=2, kv_cache_dtype="fp8", vllm_version="0.26.0").block_tokens == 1568
     nano = published("nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4")
-    assert (
-        kv_layout(nano, kv_cache_dtype="fp8", prefix_caching=False, vllm_version="0.26.0").block_tokens
-        == 4176
-    )
+    assert kv_layout(nano, kv_cache_dtype="fp8", prefix_caching=False, vllm_version="0.26.0").block_tokens == 4176
 
 
 # --- versions and settings ---
@@ -355,9 +340,7 @@ def test_states_cost_more_with_prefix_caching_and_drafts() -> None:
     def states(**options: Any) -> int:
         layout = kv_layout(model, vllm_version="0.28.0", **options)
         return sum(
-            count
-            for group, count in zip(layout.groups, layout.group_blocks(4096), strict=True)
-            if group.is_state
+            count for group, count in zip(layout.groups, layout.group_blocks(4096), strict=True) if group.is_state
         )
 
     assert states(prefix_caching=False) < states(prefix_caching=True)
@@ -451,10 +434,7 @@ def test_overhead_by_stage() -> None:
     assert last.activation_bytes > first.activation_bytes  # logits
     assert overhead(checkpoint(), enforce_eager=True)[0].graph_bytes == 0
     assert overhead(checkpoint())[0].collective_bytes == 0
-    assert (
-        overhead(checkpoint(), max_num_batched_tokens=65536)[0].total_bytes
-        > overhead(checkpoint())[0].total_bytes
-    )
+    assert overhead(checkpoint(), max_num_batched_tokens=65536)[0].total_bytes > overhead(checkpoint())[0].total_bytes
 
 
 def test_budget() -> None:

@@ -78,9 +78,7 @@ def test_a_model_no_row_knows_is_told_by_its_template(template, more, thinking, 
 
 def test_a_thinking_name_needs_the_tokens():
     unproven = choose_parsers(model("someone/new-thinking", "NewForCausalLM"), "0.33.0")
-    proven = choose_parsers(
-        model("someone/new-thinking", "NewForCausalLM", tokenizer_config=TOKENS), "0.33.0"
-    )
+    proven = choose_parsers(model("someone/new-thinking", "NewForCausalLM", tokenizer_config=TOKENS), "0.33.0")
     assert (unproven.reasoning, proven.reasoning) == (None, "deepseek_r1")
 
 
@@ -103,9 +101,7 @@ def test_a_template_that_defaults_to_off_is_told_to_the_parser():
 
 def test_a_tokenizer_without_the_tokens_takes_the_parser_away():
     tokens = {"added_tokens_decoder": {"1": {"content": "<|im_end|>"}}}
-    found = choose_parsers(
-        model("Qwen/Qwen3-8B", "Qwen3ForCausalLM", "qwen3", tokenizer_config=tokens), "0.33.0"
-    )
+    found = choose_parsers(model("Qwen/Qwen3-8B", "Qwen3ForCausalLM", "qwen3", tokenizer_config=tokens), "0.33.0")
     assert found.reasoning is None
     assert "reasoning-tokens-missing" in {finding.id for finding in found.findings}
 
@@ -113,9 +109,7 @@ def test_a_tokenizer_without_the_tokens_takes_the_parser_away():
 def test_a_local_directory_is_told_by_architecture_and_template():
     path = "/srv/models/our-model"
     assert choose_parsers(model(path, "Qwen3ForCausalLM"), "0.33.0").reasoning is None
-    assert (
-        choose_parsers(model(path, "Qwen3ForCausalLM", chat_template=SWITCH), "0.33.0").reasoning == "qwen3"
-    )
+    assert choose_parsers(model(path, "Qwen3ForCausalLM", chat_template=SWITCH), "0.33.0").reasoning == "qwen3"
     assert choose_parsers(model(path, "MiniMaxM2ForCausalLM"), "0.33.0").tool == "minimax_m2"
 
 
@@ -131,19 +125,12 @@ def test_the_repository_name(text, name):
     assert repository_name(text) == name
 
 
-@pytest.mark.parametrize(
-    ("at", "thinking"), [("0.20.0", "off"), ("0.27.0", "off"), ("0.28.0", "on"), ("0.33.0", "on")]
-)
+@pytest.mark.parametrize(("at", "thinking"), [("0.20.0", "off"), ("0.27.0", "off"), ("0.28.0", "on"), ("0.33.0", "on")])
 def test_thinking_may_change_with_the_version(at, thinking):
-    assert (
-        choose_parsers(model("deepseek-ai/DeepSeek-V4-Flash", "DeepseekV4ForCausalLM"), at).thinking
-        == thinking
-    )
+    assert choose_parsers(model("deepseek-ai/DeepSeek-V4-Flash", "DeepseekV4ForCausalLM"), at).thinking == thinking
 
 
-@pytest.mark.parametrize(
-    ("at", "parser"), [("0.13.0", "deepseek_r1"), ("0.18.0", "deepseek_r1"), ("0.19.0", "qwen3")]
-)
+@pytest.mark.parametrize(("at", "parser"), [("0.13.0", "deepseek_r1"), ("0.18.0", "deepseek_r1"), ("0.19.0", "qwen3")])
 def test_a_parser_may_change_with_the_version(at, parser):
     assert choose_parsers(model("Qwen/Qwen3-4B-Thinking-2507", "Qwen3ForCausalLM"), at).reasoning == parser
 

@@ -39,9 +39,7 @@ def split(total_gib: float, overhead_gib: float = 4.0) -> Any:
     return weigh
 
 
-def place(
-    total_gib: float, count: int, wish: Kind | None = None, told: Told | None = None, **facts: Any
-) -> Layout:
+def place(total_gib: float, count: int, wish: Kind | None = None, told: Told | None = None, **facts: Any) -> Layout:
     return choose(sparks(count, **facts), wish, told or Told(), split(total_gib), 64)[0]
 
 
@@ -142,9 +140,7 @@ def test_what_is_available_now_is_the_last_word() -> None:
 )
 def test_utilization_follows_the_budget(kind: Kind, told: Told, expected: float) -> None:
     nodes = sparks(2)
-    assert utilization(nodes, budget(kind, nodes, told).comfortable_bytes) == pytest.approx(
-        expected, abs=1e-6
-    )
+    assert utilization(nodes, budget(kind, nodes, told).comfortable_bytes) == pytest.approx(expected, abs=1e-6)
 
 
 def test_one_flag_for_unlike_nodes() -> None:

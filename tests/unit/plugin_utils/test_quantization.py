@@ -135,9 +135,7 @@ def test_mixed_precision_layer_by_layer() -> None:
         "model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4", "group_size": 16},
         "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
     }
-    read = read_quantization(
-        {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
-    )
+    read = read_quantization({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers})
     assert (read.format, read.algo) == ("mixed", "MIXED_PRECISION")
     assert read.scheme_of("mlp.up_proj", 0).format == "nvfp4"
     assert read.scheme_of("self_attn.q_proj", 0).format == "fp8"

@@ -110,9 +110,7 @@ def test_verdict_comes_first() -> None:
 def test_verdict_of_a_plan_that_misses() -> None:
     plan = changed(nodes=[node("spark1", 90, 6), node("spark2", 62, 6)])
     plan["fits"] = False
-    assert (
-        verdict(plan) == "DOES NOT FIT in a pipeline of 2 nodes (spark1, spark2): 10.0 GiB too much on spark1"
-    )
+    assert verdict(plan) == "DOES NOT FIT in a pipeline of 2 nodes (spark1, spark2): 10.0 GiB too much on spark1"
 
 
 def test_verdict_of_a_plan_with_room_that_will_not_run() -> None:
@@ -199,9 +197,7 @@ def test_a_plan_with_nothing_to_say() -> None:
     plan = copy.deepcopy(PLAN)
     plan.update(findings=[])
     plan["serve"].update(env={"common": {}, "nodes": {}}, reasons={}, node_args={}, layers_added_to_image=[])
-    plan["model"].update(
-        sparsity="dense", attention=[], thinking="none", quantization="none", bits_per_weight=16
-    )
+    plan["model"].update(sparsity="dense", attention=[], thinking="none", quantization="none", bits_per_weight=16)
     plan["memory"].update(kv_bytes_per_token=0)
     flowing = " ".join(page(plan).split())
     assert "Environment" not in flowing

@@ -373,8 +373,7 @@ def test_code_that_is_refused_stops_the_play_where_it_is_needed():
 def test_a_thinking_model_gets_a_larger_budget_across_nodes():
     single, pair = spec(), spec(kind="pipeline")
     budget = [
-        next(finding.what for finding in found.findings if finding.id == "reasoning-budget")
-        for found in (single, pair)
+        next(finding.what for finding in found.findings if finding.id == "reasoning-budget") for found in (single, pair)
     ]
     assert "2000" in budget[0]
     assert "8000" in budget[1]

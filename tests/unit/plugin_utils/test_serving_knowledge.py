@@ -94,9 +94,7 @@ def test_ids_are_unique_and_kebab_case():
         ids = [row["id"] for row in knowledge("parsers")[group]]
         assert len(ids) == len(set(ids))
         assert all(re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", name) for name in ids)
-    for row in all_mappings(
-        [knowledge("images")["notices"], knowledge("moe_backends"), knowledge("parsers")]
-    ):
+    for row in all_mappings([knowledge("images")["notices"], knowledge("moe_backends"), knowledge("parsers")]):
         if {"what", "fix"} <= set(row):
             fields = {key: value for key, value in row.items() if key in Finding.__dataclass_fields__}
             assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", Finding(**fields).id)

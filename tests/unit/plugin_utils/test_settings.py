@@ -23,21 +23,24 @@ def test_good_settings_raise_no_complaint():
     assert complain({"vllm_model": "/srv/models/x"}) == []
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    ({"vllm_model": ""}, "vllm_model: expected a repository"),
-    ({"vllm_model": None}, "vllm_model: expected a repository"),
-    ({"vllm_model": ["a"]}, "vllm_model: expected text"),
-    ({"vllm_placement": "tripod"}, "vllm_placement: expected one of single, pipeline, tensor"),
-    ({"vllm_launcher": "slurm"}, "vllm_launcher: expected one of ray, mp"),
-    ({"vllm_context": -1}, "vllm_context: expected"),
-    ({"vllm_version": 0.25}, "vllm_version: expected a vLLM version"),
-    ({"vllm_nodes": ["spark-1", "spark-9"]}, "vllm_nodes: spark-9 not in the inventory (it has spark-1, spark-2)"),
-    ({"vllm_nodes": ["spark-1", "spark-1"]}, "vllm_nodes: a node stands in it twice"),
-    ({"vllm_nodes": ["spark-2"]}, "vllm_nodes: spark-1 itself is not among spark-2"),
-    ({"vllm_nodes": "spark-1"}, "vllm_nodes: expected a list"),
-    ({"vllm_contxt": 4096}, "vllm_contxt: there is no such variable; did you mean vllm_context?"),
-    ({"fabric_adress": "x"}, "fabric_adress: there is no such variable; did you mean fabric_address?"),
-])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"vllm_model": ""}, "vllm_model: expected a repository"),
+        ({"vllm_model": None}, "vllm_model: expected a repository"),
+        ({"vllm_model": ["a"]}, "vllm_model: expected text"),
+        ({"vllm_placement": "tripod"}, "vllm_placement: expected one of single, pipeline, tensor"),
+        ({"vllm_launcher": "slurm"}, "vllm_launcher: expected one of ray, mp"),
+        ({"vllm_context": -1}, "vllm_context: expected"),
+        ({"vllm_version": 0.25}, "vllm_version: expected a vLLM version"),
+        ({"vllm_nodes": ["spark-1", "spark-9"]}, "vllm_nodes: spark-9 not in the inventory (it has spark-1, spark-2)"),
+        ({"vllm_nodes": ["spark-1", "spark-1"]}, "vllm_nodes: a node stands in it twice"),
+        ({"vllm_nodes": ["spark-2"]}, "vllm_nodes: spark-1 itself is not among spark-2"),
+        ({"vllm_nodes": "spark-1"}, "vllm_nodes: expected a list"),
+        ({"vllm_contxt": 4096}, "vllm_contxt: there is no such variable; did you mean vllm_context?"),
+        ({"fabric_adress": "x"}, "fabric_adress: there is no such variable; did you mean fabric_address?"),
+    ],
+)
 def test_each_slip_is_named(change, text):
     found = complain(GOOD | change)
     assert any(message.startswith(text) for message in found), found

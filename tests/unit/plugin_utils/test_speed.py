@@ -75,9 +75,7 @@ DENSE = Decoding(0, 16_000_000_000, "none", {"attention": 36, "mlp": 36}, 147_45
 
 
 def test_pipeline_adds_hops_and_tensor_divides() -> None:
-    one, pipeline, tensor = (
-        decode_speed(DENSE, 273, *layout).expected for layout in ((1, 1), (2, 1), (1, 2))
-    )
+    one, pipeline, tensor = (decode_speed(DENSE, 273, *layout).expected for layout in ((1, 1), (2, 1), (1, 2)))
     assert 0.9 * one < pipeline < one
     assert 1.4 * one < tensor < 2 * one
 

@@ -1305,9 +1305,7 @@ def test_float32_checkpoint_loads_at_half_its_size() -> None:
     model = read({**LLAMA, "torch_dtype": "float32"})
     assert weigh(model).checkpoint_bytes == 4 * weigh(model).parameters
     assert loaded_bytes(model) == 2 * weigh(model).parameters
-    assert (
-        loaded_bytes(read({**LLAMA, "torch_dtype": "float32"}, weight_bytes=4 * 8030261248)) == 2 * 8030261248
-    )
+    assert loaded_bytes(read({**LLAMA, "torch_dtype": "float32"}, weight_bytes=4 * 8030261248)) == 2 * 8030261248
 
 
 def test_size_of_the_files_wins() -> None:
@@ -1401,9 +1399,7 @@ def test_bytes_read_for_a_token() -> None:
     dense = read(LLAMA)
     read_bytes = active_weight_bytes(dense)
     assert (read_bytes.quantized, read_bytes.unquantized) == (0, 2 * (8030261248 - 128256 * 4096))
-    quantized = read(
-        {**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    )
+    quantized = read({**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})
     split = active_weight_bytes(quantized)
     assert split.quantized == pytest.approx(8030261248 - 2 * 128256 * 4096, rel=0.001)
     assert split.unquantized == pytest.approx(2 * 128256 * 4096, rel=0.001)

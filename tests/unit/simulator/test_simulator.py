@@ -66,18 +66,14 @@ def test_digest_sees_content_mode_and_name(tmp_path: Path, change: str) -> None:
 def test_overlay_holds_hosts_reach_and_switches(settings: Settings) -> None:
     keys = dict.fromkeys(settings.hostnames, "ssh-ed25519 AAAA comment\n")
     overlay = inventory.write(settings, images.substitutions(), keys)
-    assert list(yaml.safe_load((overlay / "hosts.yml").read_text())["sparks"]["hosts"]) == list(
-        settings.hostnames
-    )
+    assert list(yaml.safe_load((overlay / "hosts.yml").read_text())["sparks"]["hosts"]) == list(settings.hostnames)
     host = yaml.safe_load((overlay / "host_vars" / "spark-2.yml").read_text())
     assert host["ansible_host"] == "10.77.100.12"
     assert "StrictHostKeyChecking=yes" in host["ansible_ssh_common_args"]
     switches = yaml.safe_load((overlay / "group_vars" / "sparks.yml").read_text())
     assert switches["vllm_image"] == images.SERVING_IMAGE
     assert switches["vllm_nodes"] == list(settings.hostnames)
-    assert (settings.cache / "known_hosts").read_text().splitlines()[
-        0
-    ] == "10.77.100.11,spark-1 ssh-ed25519 AAAA"
+    assert (settings.cache / "known_hosts").read_text().splitlines()[0] == "10.77.100.11,spark-1 ssh-ed25519 AAAA"
 
 
 def test_pip_settings_name_what_must_be_mounted(tmp_path: Path) -> None:
@@ -101,9 +97,7 @@ def test_pip_settings_name_what_must_be_mounted(tmp_path: Path) -> None:
 
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(TOOLS / name), *arguments], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, str(TOOLS / name), *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +127,7 @@ def test_nvidia_smi_refuses_what_the_real_one_refuses() -> None:
 def test_nvidia_ctk_keeps_what_docker_was_told_before(tmp_path: Path) -> None:
     configuration = tmp_path / "daemon.json"
     configuration.write_text('{"log-driver": "journald"}')
-    assert (
-        tool("nvidia-ctk", "runtime", "configure", "--runtime=docker", f"--config={configuration}").returncode
-        == 0
-    )
+    assert tool("nvidia-ctk", "runtime", "configure", "--runtime=docker", f"--config={configuration}").returncode == 0
     assert json.loads(configuration.read_text()) == {
         "log-driver": "journald",
         "runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}},
