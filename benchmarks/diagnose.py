@@ -68,7 +68,7 @@ def unlike(size: int) -> Iterator[str]:
 
 def again(size: int) -> Iterator[str]:
     """One error without end."""
-    for _ in range(size // (len(_ERROR) + 1)):
+    for _line in range(size // (len(_ERROR) + 1)):
         yield _ERROR
 
 

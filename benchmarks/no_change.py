@@ -43,7 +43,9 @@ def main() -> None:
     runs: dict[str, int] = {}
     for match in MODULE_RUN.finditer(text):
         runs[match["address"]] = runs.get(match["address"], 0) + 1
-    ping = statistics.median(run("ansible", "sparks", *INVENTORY, "-m", "ansible.builtin.ping")[0] for _n in range(REPEATS))
+    ping = statistics.median(
+        run("ansible", "sparks", *INVENTORY, "-m", "ansible.builtin.ping")[0] for _n in range(REPEATS)
+    )
     seconds = statistics.median(run(*deploy)[0] for _n in range(REPEATS))
     print("| a deploy that changes nothing | |\n|---|---|")
     print(f"| seconds, median of {REPEATS} | {seconds:.1f} |")

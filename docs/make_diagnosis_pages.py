@@ -76,7 +76,7 @@ def main() -> None:
         named = [argument.partition("=") for argument in sys.argv[sys.argv.index("--measure") + 1 :]]
         figures = {
             "date": datetime.date.today().isoformat(),
-            "sets": [measure(name, Path(file)) for name, _, file in named],
+            "sets": [measure(name, Path(file)) for name, _equals, file in named],
         }
         head = "---\n# Written by docs/make_diagnosis_pages.py --measure; read for docs/diagnosis.md.\n"
         (_DOCS / "diagnosis_figures.yml").write_text(head + yaml.safe_dump(figures, sort_keys=False), encoding="utf-8")

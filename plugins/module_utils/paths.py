@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 
 UNIT_DIRECTORY = ".config/systemd/user"
@@ -12,6 +13,11 @@ CONFIG_DIRECTORY = ".config/dgx-spark-vllm"
 RECORD_DIRECTORY = ".local/state/dgx-spark-vllm"
 CACHE_DIRECTORY = ".cache/dgx-spark-vllm"
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+def home():
+    """The home of the user this process runs as."""
+    return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
 
 
 def is_deployment_name(name):

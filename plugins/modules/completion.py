@@ -78,7 +78,6 @@ seconds:
 """
 
 import json
-import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -89,7 +88,7 @@ from ansible_collections.dgx_spark.vllm.plugins.module_utils import files, paths
 
 def api_key(deployment):
     """The API key of a deployment of this user, or null."""
-    config = paths.config_path(os.path.expanduser("~"), deployment)
+    config = paths.config_path(paths.home(), deployment)
     return files.current(paths.secret_path(config, "VLLM_API_KEY"))[0]
 
 

@@ -134,7 +134,7 @@ class Deployment:
         self.name = module.params["name"]
         self.systemd = UserSystemd(module)
         self.unit_name = paths.unit_name(self.name)
-        home = os.path.expanduser("~")
+        home = paths.home()
         self.unit_path = paths.unit_path(home, self.name)
         self.config_path = paths.config_path(home, self.name)
         self.record_path = paths.record_path(home, self.name)

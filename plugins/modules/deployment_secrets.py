@@ -57,7 +57,6 @@ secrets:
   type: dict
 """
 
-import os
 import secrets
 
 from ansible.module_utils.basic import AnsibleModule
@@ -82,7 +81,7 @@ def main():
         },
         supports_check_mode=True,
     )
-    config = paths.config_path(os.path.expanduser("~"), module.params["name"])
+    config = paths.config_path(paths.home(), module.params["name"])
 
     def present(name):
         return files.current(paths.secret_path(config, name))[0]

@@ -79,7 +79,7 @@ def ensure() -> None:
         else:
             _start_by_hand()
         client.cache_clear()
-        for _ in range(60):
+        for _attempt in range(60):
             if docker_ok("info"):
                 return
             time.sleep(0.5)

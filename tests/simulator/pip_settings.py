@@ -22,8 +22,8 @@ def from_config_list(text: str) -> PipSettings:
     """Read what ``pip config list`` prints: ``section.name='value'``, later sections winning."""
     environment: dict[str, str] = {}
     for line in text.splitlines():
-        name, _, quoted = line.partition("=")
-        section, _, option = name.rpartition(".")
+        name, _equals, quoted = line.partition("=")
+        section, _dot, option = name.rpartition(".")
         if section.strip(":.") not in ("global", "install", "env") or not option:
             continue
         value = str(ast.literal_eval(quoted))

@@ -50,7 +50,9 @@ def number_of(hostname: str) -> int:
     return int(hostname.rpartition("-")[2])
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process, or of a given environment."""
+    environment = os.environ if environment is None else environment
     name = environment.get("SIM_NAME", DEFAULT_NAME)
     third = 100 if name == DEFAULT_NAME else 101 + zlib.crc32(name.encode()) % 150
     suffix = "" if name == DEFAULT_NAME else f"-{name}"

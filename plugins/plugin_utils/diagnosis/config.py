@@ -46,7 +46,7 @@ def flag_facts(flags: Any) -> dict[str, Any]:
                 value = "" if following.startswith("--") else following
             facts[f"flag.{name.replace('-', '_').lower()}"] = value or True
         elif "=" in word and _ENV.fullmatch(word.partition("=")[0]):
-            name, _, value = word.partition("=")
+            name, _equals, value = word.partition("=")
             facts[f"env.{name}"] = value
         elif re.fullmatch(r"(?:TP|PP)=\d+", word):
             facts[f"flag.{'tensor' if word[0] == 'T' else 'pipeline'}_parallel_size"] = word[3:]

@@ -93,9 +93,9 @@ def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, answers: l
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=STEPS)
     loss = torch.tensor(0.0)
-    for _ in range(STEPS):
+    for _step in range(STEPS):
         rows, labels = [], []
-        for prompt, answer in (conversation(chance, answers) for _ in range(BATCH)):
+        for prompt, answer in (conversation(chance, answers) for _sample in range(BATCH)):
             head, tail = tokenizer.encode(prompt), tokenizer.encode(answer)
             rows.append(torch.tensor(head + tail))
             labels.append(torch.tensor([-100] * len(head) + tail))

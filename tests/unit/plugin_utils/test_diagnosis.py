@@ -418,13 +418,13 @@ def _anything(dice: random.Random, depth: int = 0) -> Any:
     if depth > 3 or kind < 0.4:
         return dice.choice(_LEAVES)
     if kind < 0.6:
-        return [_anything(dice, depth + 1) for _ in range(dice.randint(0, 3))]
-    return {dice.choice(_KEYS): _anything(dice, depth + 1) for _ in range(dice.randint(0, 5))}
+        return [_anything(dice, depth + 1) for _item in range(dice.randint(0, 3))]
+    return {dice.choice(_KEYS): _anything(dice, depth + 1) for _item in range(dice.randint(0, 5))}
 
 
 def test_bodies_and_states_of_any_shape_are_survived():
     dice = random.Random(5)
-    for _ in range(600):
+    for _round in range(600):
         state = {"one": _anything(dice), "two": _anything(dice)}
         result = diagnose({"response": _anything(dice), "state": state, "logs": {"one": None, "two": ["x"]}})
         assert result["verdict"] in ("fault", "healthy", "loading", "undecided")

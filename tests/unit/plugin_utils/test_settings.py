@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.dgx_spark.vllm.plugins.plugin_utils.settings import complaints, wishes_of
 
-PAIR = ["spark-1", "spark-2"]
+PAIR = ("spark-1", "spark-2")
 
 
 def complain(variables, others=None, play=PAIR, known=("vllm_model", "vllm_nodes", "vllm_api_key", "fabric_address")):
@@ -15,7 +15,7 @@ def complain(variables, others=None, play=PAIR, known=("vllm_model", "vllm_nodes
     return complaints("spark-1", lambda name: hosts[name], PAIR, play, known)
 
 
-GOOD = {"vllm_model": "Qwen/Qwen3-8B", "vllm_nodes": PAIR, "vllm_launcher": "mp", "inventory_hostname": "spark-1"}
+GOOD = {"vllm_model": "Qwen/Qwen3-8B", "vllm_nodes": list(PAIR), "vllm_launcher": "mp", "inventory_hostname": "spark-1"}
 
 
 def test_good_settings_raise_no_complaint():

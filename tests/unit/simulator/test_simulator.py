@@ -13,7 +13,7 @@ from ansible_collections.dgx_spark.vllm.tests.simulator import fleet, images, in
 from ansible_collections.dgx_spark.vllm.tests.simulator.pip_settings import from_config_list
 from ansible_collections.dgx_spark.vllm.tests.simulator.settings import HERE, Settings, from_environment
 
-TOOLS = HERE / "node" / "files" / "usr" / "bin"
+TOOLS = HERE / "node" / "files" / "usr" / "local" / "lib" / "simulator"
 
 
 @pytest.fixture
@@ -97,7 +97,12 @@ def test_pip_settings_name_what_must_be_mounted(tmp_path: Path) -> None:
 
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(TOOLS / name), *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, str(TOOLS / f"{name.replace('-', '_')}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
