@@ -83,7 +83,8 @@ def lint() -> Outcome:
             ".collections/ansible_collections/dgx_spark/vllm/plugins/plugin_utils",
             MYPYPATH=".collections",
         ),
-        run("ansible-lint", "--profile", "production", "--offline"),
+        # By name, as it takes minutes over the fact tables, which are no Ansible content.
+        run("ansible-lint", "--offline", "playbooks", "roles", "molecule", "inventories", "meta", "galaxy.yml"),
     )
 
 
@@ -120,29 +121,16 @@ def artefact() -> Outcome:
         if not run("ansible-galaxy", "collection", "build", stage(directory), "--output-path", built, "--force"):
             return Outcome(0, 1)
     archive = next(built.glob("*.tar.gz"))
-    environment = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "ANSIBLE_CONFIG": "/dev/null"}
-    return tally(
-        run(
-            "ansible-galaxy",
-            "collection",
-            "install",
-            archive,
-            "--collections-path",
-            installed,
-            "--no-deps",
-            **environment,
-        ),
-        run("ansible-playbook", "dgx_spark.vllm.init", "-e", f"dest={installed}/work", cwd=built, **environment),
-        run(
-            "ansible-playbook",
-            "deploy.yml",
-            "-i",
-            "spark-pair",
-            "--syntax-check",
-            cwd=installed / "work",
-            ANSIBLE_COLLECTIONS_PATH=str(installed),
-        ),
+    environment = {"ANSIBLE_COLLECTIONS_PATH": str(installed)}
+    steps = (
+        (["ansible-galaxy", "collection", "install", archive, "--collections-path", installed, "--no-deps"], built),
+        (["ansible-playbook", "dgx_spark.vllm.init", "-e", f"dest={installed}/work"], built),
+        (["ansible-playbook", "deploy.yml", "-i", "spark-pair", "--syntax-check"], installed / "work"),
     )
+    results = []
+    for words, directory in steps:
+        results.append(directory.is_dir() and run(*words, cwd=directory, **environment))
+    return tally(*results)
 
 
 def molecule() -> Outcome:
