@@ -44,18 +44,11 @@ options:
     type: int
     default: 3600
 extends_documentation_fragment:
-  - ansible.builtin.action_common_attributes
+  - dgx_spark.vllm.on_node
 attributes:
   check_mode:
     support: full
     details: In check mode nothing is waited for.
-  diff_mode:
-    support: none
-  platform:
-    support: full
-    platforms: posix
-author:
-  - dgx_spark.vllm maintainers (@dgx-spark)
 """
 
 EXAMPLES = r"""

@@ -69,17 +69,10 @@ options:
     type: str
     default: ""
 extends_documentation_fragment:
-  - ansible.builtin.action_common_attributes
+  - dgx_spark.vllm.on_node
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: full
-  platform:
-    support: full
-    platforms: posix
-author:
-  - dgx_spark.vllm maintainers (@dgx-spark)
 """
 
 EXAMPLES = r"""

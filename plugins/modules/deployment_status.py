@@ -27,17 +27,7 @@ options:
     description: Base URL of the endpoint, on the node that serves it.
     type: str
 extends_documentation_fragment:
-  - ansible.builtin.action_common_attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  platform:
-    support: full
-    platforms: posix
-author:
-  - dgx_spark.vllm maintainers (@dgx-spark)
+  - dgx_spark.vllm.on_node
 """
 
 EXAMPLES = r"""

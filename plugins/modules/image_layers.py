@@ -24,17 +24,7 @@ options:
     elements: str
     required: true
 extends_documentation_fragment:
-  - ansible.builtin.action_common_attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  platform:
-    support: full
-    platforms: posix
-author:
-  - dgx_spark.vllm maintainers (@dgx-spark)
+  - dgx_spark.vllm.on_node
 """
 
 EXAMPLES = r"""

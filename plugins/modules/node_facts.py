@@ -14,17 +14,7 @@ description:
   - A GB10 reports no GPU memory of its own, as CPU and GPU share one pool. Use C(memory.available_bytes).
   - The serving user is the one this module runs as.
 extends_documentation_fragment:
-  - ansible.builtin.action_common_attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  platform:
-    support: full
-    platforms: posix
-author:
-  - dgx_spark.vllm maintainers (@dgx-spark)
+  - dgx_spark.vllm.on_node
 """
 
 EXAMPLES = r"""
