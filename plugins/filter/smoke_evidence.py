@@ -8,7 +8,7 @@ name: smoke_evidence
 short_description: What the wait for a completion left, as evidence for a diagnosis
 version_added: 0.1.0
 description:
-  - Takes what M(dgx_spark.vllm.await_completion) registered as C(smoke_result) on each node, reads the logs it kept on
+  - Takes what M(dgx_spark.vllm.await_completion) registered as C(__smoke_result) on each node, reads the logs it kept on
     the controller, and adds image, version, model and flags of the plan.
 positional: _input, hostvars, plan, model
 options:
@@ -47,7 +47,7 @@ from pathlib import Path
 
 
 def smoke_evidence(nodes, hostvars, plan, model):
-    results = {name: hostvars[name].get("smoke_result") or {} for name in nodes}
+    results = {name: hostvars[name].get("__smoke_result") or {} for name in nodes}
     kept = {name: result["log_file"] for name, result in results.items() if result.get("log_file")}
     evidence = {
         "logs": {name: Path(path).read_text(encoding="utf-8") for name, path in kept.items()},

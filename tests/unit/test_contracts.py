@@ -57,3 +57,17 @@ def test_the_readme_and_the_inventories_speak_of_variables_that_exist() -> None:
 def test_every_playbook_of_a_working_directory_exists() -> None:
     plays = yaml.safe_load((ROOT / "playbooks/init.yml").read_text(encoding="utf-8"))
     assert all((ROOT / "playbooks" / f"{name}.yml").exists() for name in plays[0]["vars"]["init_playbooks"])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_sets_is_private_or_told(role: str) -> None:
+    """A later check of the settings takes every other name of ours for a slip of the user's pen."""
+    told = set().union(*(options(name) for name in ROLES))
+    found = set()
+    for path in (ROOT / "roles" / role / "tasks").glob("*.yml"):
+        text = path.read_text(encoding="utf-8")
+        found.update(re.findall(r"^ *register: *(\w+)", text, re.MULTILINE))
+        for facts in re.findall(r"ansible\.builtin\.set_fact:\n((?: {4,}.*\n)+)", text):
+            indent = len(facts) - len(facts.lstrip())
+            found.update(re.findall(rf"^ {{{indent}}}(\w+):", facts, re.MULTILINE))
+    assert not {name for name in found - told if name.startswith(("vllm_", "ray_", "fabric_", "smoke_"))}
