@@ -8,8 +8,8 @@ name: smoke_evidence
 short_description: What the wait for a completion left, as evidence for a diagnosis
 version_added: 0.1.0
 description:
-  - Takes what M(dgx_spark.vllm.await_completion) registered as C(__smoke_result) on each node, reads the logs it kept on
-    the controller, and adds image, version, model and flags of the plan.
+  - Takes what M(dgx_spark.vllm.await_completion) registered as C(__smoke_result) on each node, reads the logs it kept
+    on the controller, and adds image, version, model and flags of the plan.
 positional: _input, hostvars, plan, model
 options:
   _input:

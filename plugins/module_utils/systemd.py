@@ -29,13 +29,17 @@ class UserSystemd:
         return self.run("show", "--property=Version")[0] == 0
 
     def units(self, pattern):
-        """Properties of the loaded units and unit files that match a pattern; empty when no manager answers."""
+        """Properties of the loaded units and unit files that match a pattern; empty when no manager answers.
+
+        A unit that is only spoken of, as in the Conflicts= of another, is loaded too; it has no file and does not run.
+        """
         names = set()
         for verb in ("list-units", "list-unit-files"):
             code, out, _err = self.run(verb, "--all", "--plain", "--no-legend", pattern)
             if code == 0:
                 names.update(line.split()[0] for line in out.splitlines() if line.strip())
-        return self.show(*sorted(names)) if names else []
+        units = self.show(*sorted(names)) if names else []
+        return [unit for unit in units if (unit["LoadState"], unit["ActiveState"]) != ("not-found", "inactive")]
 
     def show(self, *units):
         """The properties in UNIT_PROPERTIES of each unit."""
