@@ -22,7 +22,7 @@ BIN = Path(sys.executable).parent
 ENVIRONMENT = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "ANSIBLE_FORCE_COLOR": "0"}
 REPEATS = 3
 # With pipelining each module run is one command on the node that reads the module from its standard input.
-MODULE_RUN = re.compile(r"^<(?P<address>[^>]+)> EXEC /bin/sh -c '(?:[^']*\s)?/usr/bin/python3\b", re.MULTILINE)
+MODULE_RUN = re.compile(r"^<(?P<address>[^>]+)> SSH: EXEC ssh .*/usr/bin/python3", re.MULTILINE)
 
 
 def run(*words: str) -> tuple[float, str]:
@@ -51,6 +51,8 @@ def main() -> None:
     print(f"| seconds, median of {REPEATS} | {seconds:.1f} |")
     for address, count in sorted(runs.items()):
         print(f"| module runs on {address} | {count} |")
+    if not runs:
+        sys.exit("No module run was seen in the output of -vvv; the pattern MODULE_RUN is out of date.")
     print(f"| seconds of a bare ping of the same nodes | {ping:.1f} |")
     print(f"| ratio deploy to ping | {seconds / ping:.1f} |")
 
