@@ -115,7 +115,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 from ..plugin_utils.diagnosis import diagnose as _diagnose
-from ..plugin_utils.diagnosis.plain import plain
+from ..plugin_utils.plain import plain
 
 _PARTS: Mapping[str, tuple[type, ...]] = {
     "logs": (Mapping,),

@@ -86,7 +86,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 from ..plugin_utils.diagnosis import read_response as _read_response
-from ..plugin_utils.diagnosis.plain import plain
+from ..plugin_utils.plain import plain
 
 
 def read_response(body: Any, **context: Any) -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..module_utils.paths import CACHE_DIRECTORY, CONFIG_DIRECTORY
+
 SPARK = "/spark"
 HOME = "/cache"
 HUGGING_FACE = "/huggingface"
@@ -153,9 +155,9 @@ def _options(plan: Mapping[str, Any], node: Node, settings: Settings, role: Role
             options += ["--device", "/dev/infiniband", "--ulimit", "memlock=-1"]
     options += [
         "--volume",
-        f"{node.home}/.config/dgx-spark-vllm/{settings.deployment}:{SPARK}:ro",
+        f"{node.home}/{CONFIG_DIRECTORY}/{settings.deployment}:{SPARK}:ro",
         "--volume",
-        f"{node.home}/.cache/dgx-spark-vllm:{HOME}",
+        f"{node.home}/{CACHE_DIRECTORY}:{HOME}",
         "--volume",
         f"{settings.cache}:{HUGGING_FACE}",
     ]

@@ -9,11 +9,14 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """``value`` with dict, list, str, int, float, bool and None alone, all the way down."""
+    """``value`` with dict, list, str, int, float, bool and None alone, all the way down.
+
+    What is none of these is left as it is: an iterable of lines may be a stream.
+    """
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Mapping):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {key if isinstance(key, tuple) else plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if value is None or isinstance(value, bool):
